@@ -10,9 +10,9 @@ from .errors import ObservationError as ObservationError
 from .errors import UserError as UserError
 from .inputs import PolicyInputs as PolicyInputs
 from .memory_attention import record_attention as record_attention
+from .policy import PRESETS as PRESETS
 from .policy import Policy as Policy
-from .presets import PRESETS as PRESETS
-from .presets import PolicyConfig as PolicyConfig
+from .policy import PolicyConfig as PolicyConfig
 from .runner import PolicyRunner as PolicyRunner
 from .spec import Action as Action
 from .spec import ActionPart as ActionPart

@@ -2,8 +2,7 @@
 
 Continuous dimensions are regressed, or classified into bins as in RT-1 (Brohan et al. 2022). Binary
 dimensions (gripper, terminate) are one logit each in both cases. A head predicts a chunk of K actions
-at each tick, that of the tick and those of the K - 1 ticks after it (Zhao et al. 2023, "Learning
-Fine-Grained Bimanual Manipulation with Low-Cost Hardware"); K = 1 is the ordinary policy.
+at each tick, that of the tick and those of the K - 1 ticks after it (Zhao et al. 2023).
 """
 
 from __future__ import annotations
@@ -26,19 +25,14 @@ class ActionHead(nn.Module, ABC):
     binary: Tensor
 
     def __init__(
-        self,
-        spec: PolicySpec,
-        num_tokens: int,
-        width: int,
-        num_raw: int,
-        config: ActionHeadConfig,
-        chunk: int,
+        self, spec: PolicySpec, num_tokens: int, width: int, config: ActionHeadConfig, chunk: int
     ) -> None:
-        """num_raw: F, the raw predictions of one action. chunk: K, the number of actions."""
+        """num_tokens: R. chunk: K, the number of actions."""
         super().__init__()
         self._spec = spec
         self.chunk = chunk
         self.norm = nn.LayerNorm(num_tokens * width)
+        num_raw = self.raw_per_value(config) * spec.action_size
         self.mlp = Mlp(num_tokens * width, config.hidden_size, chunk * num_raw)
         with torch.no_grad():
             self.mlp.out.weight.mul_(0.1)  # so that training starts near the mean action
@@ -46,26 +40,23 @@ class ActionHead(nn.Module, ABC):
 
     def forward(self, tokens: Tensor) -> Tensor:
         """Map tokens, (B, T, R, D), to raw predictions, (B, T, K * F)."""
-        raw: Tensor = self.mlp(self.norm(tokens.flatten(-2)))
-        return raw
+        return self.mlp(self.norm(tokens.flatten(-2)))
 
     def of_actions(self, raw: Tensor) -> Tensor:
         """Map raw predictions, (..., K * F), to those of each action, (..., K, F)."""
         return raw.reshape(*raw.shape[:-1], self.chunk, -1)
 
+    def raw_per_value(self, config: ActionHeadConfig) -> int:
+        """Return F / A, the raw predictions for one dimension of an action."""
+        return 1
+
     @abstractmethod
     def decode(self, raw: Tensor) -> Tensor:
-        """Map raw predictions of single actions, (..., F), to (..., A).
-
-        The result holds normalised values, and probabilities in binary dimensions.
-        """
+        """Map raw predictions, (..., F), to normalised values and binary probabilities, (..., A)."""
 
     @abstractmethod
     def elementwise_loss(self, raw: Tensor, targets: Tensor) -> Tensor:
-        """Return one loss for each dimension, (..., A).
-
-        raw: (..., F); targets: (..., A), normalised.
-        """
+        """Return one loss for each dimension, (..., A), of raw, (..., F), to normalised targets."""
 
     def losses(
         self,
@@ -77,10 +68,8 @@ class ActionHead(nn.Module, ABC):
     ) -> dict[str, Tensor]:
         """Return part name -> scalar: the weighted mean over the actions and dimensions of the part.
 
-        raw: (..., F), where (...) is (B, T), or (B, T, K) for chunks.
-        targets: (..., A), normalised.
-        valid: (...) bool, False where there is no target.
-        weights: part name -> (...); 1 for parts that it does not name.
+        raw: (..., F); targets: (..., A), normalised; valid: (...) bool, False where there is no target;
+        weights: part name -> (...), 1 for parts that it does not name.
         """
         assert raw.shape[:-1] == targets.shape[:-1], "one target for each action"
         loss = self.elementwise_loss(raw, targets)
@@ -99,16 +88,14 @@ class ContinuousActionHead(ActionHead):
     def __init__(
         self, spec: PolicySpec, num_tokens: int, width: int, config: ActionHeadConfig, chunk: int
     ) -> None:
-        super().__init__(spec, num_tokens, width, spec.action_size, config, chunk)
+        super().__init__(spec, num_tokens, width, config, chunk)
         # The Huber loss over delta tends to the L1 loss as delta goes to 0; torch takes 0 as L1.
         self._delta = config.huber_delta if config.loss == "huber" else 0.0
 
     def decode(self, raw: Tensor) -> Tensor:
-        """See `ActionHead.decode`."""
         return torch.where(self.binary, raw.sigmoid(), raw)
 
     def elementwise_loss(self, raw: Tensor, targets: Tensor) -> Tensor:
-        """See `ActionHead.elementwise_loss`."""
         continuous = F.smooth_l1_loss(raw, targets, reduction="none", beta=self._delta)
         binary = F.binary_cross_entropy_with_logits(raw, targets.clamp(0, 1), reduction="none")
         return torch.where(self.binary, binary, continuous)
@@ -125,10 +112,12 @@ class BinnedActionHead(ActionHead):
     def __init__(
         self, spec: PolicySpec, num_tokens: int, width: int, config: ActionHeadConfig, chunk: int
     ) -> None:
-        num_raw = spec.action_size * config.num_bins
-        super().__init__(spec, num_tokens, width, num_raw, config, chunk)
+        super().__init__(spec, num_tokens, width, config, chunk)
         edges = torch.linspace(-config.bin_range, config.bin_range, config.num_bins + 1)
         self.register_buffer("centers", (edges[1:] + edges[:-1]) / 2, persistent=False)
+
+    def raw_per_value(self, config: ActionHeadConfig) -> int:
+        return config.num_bins
 
     def decode(self, raw: Tensor) -> Tensor:
         """Return the centre of the most likely bin; see `ActionHead.decode`."""
@@ -138,10 +127,7 @@ class BinnedActionHead(ActionHead):
         )
 
     def elementwise_loss(self, raw: Tensor, targets: Tensor) -> Tensor:
-        """Return the cross-entropy with the bin that holds the target.
-
-        Targets beyond the range belong to the outermost bin.
-        """
+        """Return the cross-entropy with the bin of the target, the outermost for those beyond."""
         logits = self._logits(raw)
         width = self.centers[1] - self.centers[0]
         index = ((targets - self.centers[0]) / width).round().clamp(0, len(self.centers) - 1).long()

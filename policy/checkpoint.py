@@ -13,28 +13,21 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
 import torch
 from safetensors import safe_open
 from safetensors.torch import save
-from torch import Tensor
 
-from ttm.policy.errors import UserError
-from ttm.policy.files import FORMAT, misfit, read_header, write_atomically
-from ttm.policy.policy import Policy
-from ttm.policy.presets import PolicyConfig
-from ttm.policy.spec import PolicySpec
+from ttm.policy.errors import UserError, first_line
+from ttm.policy.files import write_atomically
+from ttm.policy.policy import Policy, PolicyConfig
+from ttm.policy.spec import CHECKPOINT_FORMAT, PolicySpec, damaged, read_header
 
 WEIGHTS, INSTRUCTIONS = "policy.", "instruction."
 """Prefixes of the names of the arrays."""
 
 
 def save_checkpoint(path: Path | str, policy: Policy, info: Mapping[str, Any]) -> None:
-    """Write `path` atomically; see `write_atomically`.
-
-    `info` is plain data about the training, such as steps, data, command and date.
-    """
+    """Write `path` atomically. info: plain data about the training, such as steps, command and date."""
     known = policy.known_instructions
     arrays = {
         WEIGHTS + name: value.detach().cpu().contiguous()
@@ -42,7 +35,7 @@ def save_checkpoint(path: Path | str, policy: Policy, info: Mapping[str, Any]) -
     }
     arrays |= {f"{INSTRUCTIONS}{i}": torch.tensor(value) for i, value in enumerate(known.values())}
     metadata = {
-        "ttm_format": FORMAT,
+        "ttm_format": CHECKPOINT_FORMAT,
         "spec": policy.spec.to_json(),
         "config": json.dumps(policy.config.to_dict()),
         "language_model": policy.config.language_model,
@@ -57,20 +50,29 @@ def load_checkpoint(
 ) -> tuple[Policy, dict[str, Any]]:
     """Return the policy, in evaluation mode, and the `info` that it was saved with.
 
-    Raises `UserError` if the file is missing, truncated, or no checkpoint of this version, and if PyTorch
-    cannot compute on the device.
+    Raises `UserError` as `read_header`, and if PyTorch cannot compute on the device.
     """
     _require_device(device)
-    arrays, metadata = _read(Path(path))
+    metadata = read_header(path)
+    with safe_open(str(path), framework="pt") as file:
+        arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (it is no mapping)
+    weights = {
+        name.removeprefix(WEIGHTS): value
+        for name, value in arrays.items()
+        if name.startswith(WEIGHTS)
+    }
     try:
         spec = PolicySpec.from_json(metadata["spec"])
         config = PolicyConfig.from_dict(json.loads(metadata["config"]))
         policy = build_empty(spec, config)
-        policy.load_state_dict(_with_prefix(arrays, WEIGHTS))
-        policy.known_instructions = _instructions(arrays, json.loads(metadata["instructions"]))
+        policy.load_state_dict(weights)
+        policy.known_instructions = {
+            text: arrays[f"{INSTRUCTIONS}{i}"].numpy()
+            for i, text in enumerate(json.loads(metadata["instructions"]))
+        }
         info: dict[str, Any] = json.loads(metadata["info"])
     except (KeyError, TypeError, ValueError, RuntimeError) as error:
-        raise UserError(f"{path}: {misfit(error)}") from error
+        raise damaged(path, error) from error
     return policy.to(device).eval(), info
 
 
@@ -87,25 +89,6 @@ def _require_device(device: torch.device | str) -> None:
     try:
         torch.zeros(1, device=device).item()
     except (AssertionError, RuntimeError) as error:  # the former of a build without CUDA
-        reason = str(error).partition("\n")[0]
         raise UserError(
-            f"device is '{device}', on which PyTorch cannot compute here ({reason}); give cpu, or install "
-            "a build of PyTorch for this device"
+            f"device is '{device}', on which PyTorch cannot compute ({first_line(error)}); give cpu"
         ) from error
-
-
-def _read(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
-    metadata = read_header(path)
-    with safe_open(str(path), framework="pt") as file:
-        arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (it is no mapping)
-    return arrays, metadata
-
-
-def _with_prefix(arrays: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
-    return {name[len(prefix) :]: value for name, value in arrays.items() if name.startswith(prefix)}
-
-
-def _instructions(
-    arrays: Mapping[str, Tensor], texts: list[str]
-) -> dict[str, npt.NDArray[np.float32]]:
-    return {text: arrays[f"{INSTRUCTIONS}{i}"].numpy() for i, text in enumerate(texts)}

@@ -22,10 +22,16 @@ VisionModel = Literal[
     "resnet34",
 ]
 """The names of the vision networks."""
-LONGEST_DELAY_S = 10.0
-"""The longest delay between observation and command that a policy can be trained or run with, in seconds."""
 PresetName = Literal["tiny", "base", "paper"]
 """tiny: about 1 million parameters, for CPUs. base: EfficientNet-B0. paper: B3 and the paper's sizes."""
+EngineName = Literal["auto", "torch", "openvino"]
+"""auto: OpenVINO on a CPU, PyTorch on a GPU."""
+Precision = Literal["float32", "bfloat16"]
+"""bfloat16: 8 bits of mantissa in matrix products and convolutions, and half the bytes of weights."""
+LONGEST_DELAY_S = 10.0
+"""The longest delay between observation and command that a policy can be trained or run with, in seconds."""
+SIGHT_CELLS = 16
+"""Cells along each side of a frame, unless a sight memory is given another number."""
 
 
 @dataclass(frozen=True)
@@ -64,10 +70,3 @@ class ActionHeadConfig:
     """The bins cover so many deviations to either side of the mean."""
     hidden_size: int = 256
     """Hidden width of the head's MLP."""
-
-
-EngineName = Literal["auto", "torch", "openvino"]
-"""auto: OpenVINO on a CPU, PyTorch on a GPU."""
-
-Precision = Literal["float32", "bfloat16"]
-"""bfloat16: 8 bits of mantissa in matrix products and convolutions, and half the bytes of weights."""

@@ -2,29 +2,25 @@
 
 `quicker_on_cpu(model)` is the one switch. It gives modules of the network a subclass that overrides how
 they compute in training; parameters, names and hooks stay. Without a gradient, and under autocast, a
-quick module is the plain one, to the bit. Its gradients have no gradients of their own: asking for
-them is an error.
+quick module is the plain one, to the bit. Its gradients have no gradients of their own.
 
-PyTorch multiplies float32 matrices by Intel's MKL, which leaves the AVX-512
-units of processors of other makers idle; oneDNN, which PyTorch holds for convolutions, uses them.
-Attention of few queries to many tokens makes keys and values of which little is used, and so do camera
-tokens of features that are given.
+PyTorch multiplies float32 matrices by Intel's MKL, which leaves the AVX-512 units of processors of other
+makers idle; oneDNN uses them. Attention of few queries to many tokens makes keys and values of which
+little is used, and so do camera tokens of features that are given.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from types import MappingProxyType
-from typing import Any, NamedTuple, TypeVar
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
-from ttm.policy.attention import AttentionBlock, SelfAttention
 from ttm.policy.cores.ttm_variants import GatedWrite
-from ttm.policy.layers import Mlp
+from ttm.policy.layers import AttentionBlock, Mlp, SelfAttention
 from ttm.policy.sight import SightMemory
 from ttm.policy.vision import CameraTokens
 
@@ -37,9 +33,7 @@ FEWEST_PRODUCTS = 2**20
 def quicker_on_cpu(model: Model) -> Model:
     """Make the modules of `model` quick, in place, and return it."""
     for module in model.modules():
-        quick = QUICK.get(type(module))
-        if quick is not None:
-            module.__class__ = quick
+        module.__class__ = QUICK.get(type(module), type(module))
         for owner, names in QUICK_LINEARS.items():
             for name in names if isinstance(module, owner) else ():
                 module.get_submodule(name).__class__ = QuickLinear
@@ -54,8 +48,7 @@ class QuickLinear(nn.Linear):
 
     def forward(self, x: Tensor) -> Tensor:
         """Map x of shape (..., in) to (..., out)."""
-        compute = linear if self.training else F.linear
-        return compute(x, self.weight, self.bias)
+        return (linear if self.training else F.linear)(x, self.weight, self.bias)
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -76,15 +69,11 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     )
     if not gains:
         return F.linear(x, weight, bias)
-    out: Tensor = _OneDnnLinear.apply(x, weight, bias)  # type: ignore[no-untyped-call]
-    return out
+    return _OneDnnLinear.apply(x, weight, bias)  # type: ignore[no-untyped-call]
 
 
 def has_onednn() -> bool:
-    """Whether oneDNN and its linear operator are there, and not switched off.
-
-    `torch.backends.mkldnn.flags(enabled=False)` switches oneDNN off.
-    """
+    """Whether oneDNN and its linear operator are there, and not switched off (`mkldnn.flags`)."""
     backend = torch.backends.mkldnn
     usable = backend.is_available() and backend.enabled  # type: ignore[no-untyped-call]
     return bool(usable) and hasattr(torch.ops.mkldnn, "_linear_pointwise")
@@ -113,8 +102,7 @@ class _OneDnnLinear(torch.autograd.Function):
 
 def _product(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """Return x W^T + b."""
-    out: Tensor = torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
-    return out
+    return torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
 
 
 def _sum_of_products(x: Tensor, y: Tensor) -> Tensor:
@@ -131,33 +119,27 @@ class QuickSelfAttention(SelfAttention):
     """Self-attention of a few of the tokens, folded."""
 
     def forward(self, x: Tensor, outputs: int | None = None) -> Tensor:
-        """See `SelfAttention.forward`."""
         if outputs is None or not _folding_gains(self, x[:, :outputs], x):
             return super().forward(x, outputs)
         width = self.qkv.in_features
         (query, key_value), (query_bias, biases) = (
             torch.split(part, [width, 2 * width]) for part in (self.qkv.weight, self.qkv.bias)
         )
-        layers = Projections(
-            (query, query_bias), (key_value, biases), (self.out.weight, self.out.bias)
-        )
-        return folded_attention(x[:, :outputs], x, layers, self.num_heads)
+        projections = (query, query_bias, key_value, biases, self.out.weight, self.out.bias)
+        return folded_attention(x[:, :outputs], x, projections, self.num_heads)
 
 
 class QuickAttentionBlock(AttentionBlock):
     """Attention of few queries to a longer context, folded."""
 
     def attend(self, x: Tensor, context: Tensor) -> Tensor:
-        """See `AttentionBlock.attend`."""
         if not _folding_gains(self, x, context):
             return super().attend(x, context)
-        layers = Projections(
-            *((layer.weight, layer.bias) for layer in (self.query, self.key_value, self.out))
-        )
+        layers = (self.query, self.key_value, self.out)
+        projections = [part for layer in layers for part in (layer.weight, layer.bias)]
         queries, tokens = self.query_norm(x), self.context_norm(context)
-        x = x + folded_attention(queries, tokens, layers, self.num_heads)
-        x = x + self.mlp(self.mlp_norm(x))
-        return x
+        x = x + folded_attention(queries, tokens, projections, self.num_heads)
+        return x + self.mlp(self.mlp_norm(x))
 
 
 def _folding_gains(module: SelfAttention | AttentionBlock, x: Tensor, context: Tensor) -> bool:
@@ -168,27 +150,20 @@ def _folding_gains(module: SelfAttention | AttentionBlock, x: Tensor, context: T
     return trains and few and not torch.is_autocast_enabled(x.device.type)
 
 
-class Projections(NamedTuple):
-    """The weights and biases of the four projections of multi-head attention; weights are (D, D)."""
-
-    query: tuple[Tensor, Tensor]
-    key_value: tuple[Tensor, Tensor]
-    """Of both at once: (2 D, D) and (2 D,)."""
-    out: tuple[Tensor, Tensor]
-
-
-def folded_attention(x: Tensor, context: Tensor, projections: Projections, heads: int) -> Tensor:
-    """Return multi-head attention of x to `context` without ever making keys and values.
+def folded_attention(
+    x: Tensor, context: Tensor, projections: Sequence[Tensor], heads: int
+) -> Tensor:
+    """Return multi-head attention, (B, r, D), of x to `context`, (B, N, D), without keys and values.
 
     Head h weighs token c of the context by <Q_h x + a, K_h c + b>. But for a number that is the same
-    for all tokens, which no weight depends on, that is <K_h^T Q_h x + K_h^T a, c>. Its result is
-    O_h (V_h s + d) with s the weighted sum of the tokens. So two products of matrices that are
-    multiplied beforehand, K_h^T Q_h and O_h V_h, are left, and both are of x and s alone.
+    for all tokens, that is <K_h^T Q_h x + K_h^T a, c>. Its result is O_h (V_h s + d) with s the
+    weighted sum of the tokens. So two products of matrices that are multiplied beforehand, K_h^T Q_h
+    and O_h V_h, are left, and both are of x and s alone.
 
-    x: (B, r, D); context: (B, N, D). Returns (B, r, D).
+    projections: weight and bias of the query, of key and value at once, (2 D, D), and of the output.
     """
     width = x.shape[-1]
-    (query, query_bias), (both, biases), (out, out_bias) = projections
+    query, query_bias, both, biases, out, out_bias = projections
     key, value = both.view(2, heads, -1, width)  # (nh, hs, D) each
     scaled_key = key.transpose(1, 2) * (heads / width) ** 0.5
     question = (scaled_key @ query.view(heads, -1, width)).flatten(0, 1)  # (nh * D, D)
@@ -232,14 +207,12 @@ class QuickCameraTokens(CameraTokens):
     """Camera tokens of features without a gradient, whose cells of D channels are never made."""
 
     def forward(self, features: Tensor) -> Tensor:
-        """See `CameraTokens.forward`."""
         trains = self.training and torch.is_grad_enabled()
         if not trains or features.requires_grad or features.device.type != "cpu":
             return super().forward(features)
         with torch.autocast("cpu", enabled=False):  # variances need all digits
             summary = self._folded(features.flatten(2).transpose(1, 2))
-        out: Tensor = summary + self.mlp(self.norm(summary))
-        return out
+        return summary + self.mlp(self.norm(summary))
 
     def _folded(self, cells: Tensor) -> Tensor:
         """Return the summary, (B, K, D), of the cells x = W f + e, whose features f are (B, P, C).
@@ -263,25 +236,20 @@ class QuickCameraTokens(CameraTokens):
         centred = linear(cells, to_hidden @ centred_weight) + centred_offset @ to_hidden.T
         hidden = torch.addcmul(bias, scale, centred)  # (B, P, H)
         weights = mlp.out(F.gelu(hidden, approximate="tanh")).softmax(dim=1).transpose(1, 2)
-        summary: Tensor = F.linear(weights @ cells, weight) + weights @ offset
-        return summary
+        return F.linear(weights @ cells, weight) + weights @ offset
 
 
-QUICK: Mapping[type[nn.Module], type[nn.Module]] = MappingProxyType(
-    {
-        SelfAttention: QuickSelfAttention,
-        AttentionBlock: QuickAttentionBlock,
-        CameraTokens: QuickCameraTokens,
-    }
-)
+QUICK: Mapping[type[nn.Module], type[nn.Module]] = {
+    SelfAttention: QuickSelfAttention,
+    AttentionBlock: QuickAttentionBlock,
+    CameraTokens: QuickCameraTokens,
+}
 """Module -> its quick class, which has no state of its own."""
-QUICK_LINEARS: Mapping[type[nn.Module], tuple[str, ...]] = MappingProxyType(
-    {
-        Mlp: ("hidden", "out"),
-        SelfAttention: ("qkv", "out"),
-        AttentionBlock: ("query", "key_value", "out"),
-        GatedWrite: ("gate",),
-        SightMemory: ("colour", "of_embedding", "select", "tokens.0", "tokens.1", "tokens.2"),
-    }
-)
+QUICK_LINEARS: Mapping[type[nn.Module], tuple[str, ...]] = {
+    Mlp: ("hidden", "out"),
+    SelfAttention: ("qkv", "out"),
+    AttentionBlock: ("query", "key_value", "out"),
+    GatedWrite: ("gate",),
+    SightMemory: ("colour", "of_embedding", "select", "tokens.0", "tokens.1", "tokens.2"),
+}
 """Module -> its linear layers that become quick."""

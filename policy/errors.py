@@ -1,16 +1,21 @@
 """Errors that users can fix, and checks of values that users give.
 
-The command line prints the message of a `UserError` and exits with code 2.
+The command line prints the message of a `UserError` and exits with code 2. A check takes name -> value,
+and lets None pass, which stands for a value that was left out.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import os
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields
+from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 MOST_PRINTED = 4000
 """Characters of one message on a terminal."""
+MOST_CHARACTERS = 1000
+"""The longest instruction."""
 
 
 class UserError(ValueError):
@@ -48,42 +53,34 @@ def printable(text: object, most: int = MOST_PRINTED) -> str:
     return shown if len(shown) <= most and len(str(text)) <= 8 * most else f"{shown[: most - 1]}…"
 
 
-# Checks of values that users give. None stands for a value that was left out, and passes every check.
-
-MOST_CHARACTERS = 1000
-"""The longest instruction."""
+def _require(values: Mapping[str, Any], holds: Callable[[Any], bool], wanted: str) -> None:
+    for name, value in values.items():
+        if value is not None and not holds(value):
+            raise UserError(f"{name} is {value}; give {wanted}")
 
 
 def require_at_least(least: float, values: Mapping[str, Any]) -> None:
-    """Check that each number of `values` (name -> number) is `least` or more. NaN is not."""
-    for name, value in values.items():
-        if value is not None and not value >= least:
-            raise UserError(f"{name} is {value}; give {least:g} or more")
+    """Check that each number of `values` is `least` or more. NaN is not."""
+    _require(values, lambda value: value >= least, f"{least:g} or more")
 
 
 def require_at_most(most: float, values: Mapping[str, Any]) -> None:
-    """Check that each number of `values` (name -> number) is `most` or less. NaN is not."""
-    for name, value in values.items():
-        if value is not None and not value <= most:
-            raise UserError(f"{name} is {value}; give {most:g} or less")
+    """Check that each number of `values` is `most` or less. NaN is not."""
+    _require(values, lambda value: value <= most, f"{most:g} or less")
 
 
 def require_above_0(values: Mapping[str, Any]) -> None:
-    """Check that each number of `values` (name -> number) is greater than 0. NaN is not."""
-    for name, value in values.items():
-        if value is not None and not value > 0:
-            raise UserError(f"{name} is {value}; give a number above 0")
+    """Check that each number of `values` is greater than 0. NaN is not."""
+    _require(values, lambda value: value > 0, "a number above 0")
 
 
 def require_portion(values: Mapping[str, Any]) -> None:
-    """Check that each number of `values` (name -> number) lies in [0, 1]."""
-    for name, value in values.items():
-        if value is not None and not 0 <= value <= 1:
-            raise UserError(f"{name} is {value}; give a portion from 0 to 1")
+    """Check that each number of `values` lies in [0, 1]."""
+    _require(values, lambda value: 0 <= value <= 1, "a portion from 0 to 1")
 
 
 def require_some(values: Mapping[str, Any]) -> None:
-    """Check that no sequence of `values` (name -> sequence) is empty."""
+    """Check that no sequence of `values` is empty."""
     for name, value in values.items():
         if value is not None and not value:
             raise UserError(f"{name} is empty; give one value or more")
@@ -96,11 +93,23 @@ def require_choice(name: str, value: str, choices: Iterable[str]) -> None:
         raise UserError(f"{name} is '{value}'; give one of {', '.join(known)}")
 
 
-def require_line(text: str, name: str) -> str:
-    """Return an instruction as one line: white space that cannot be printed becomes one space.
+def require_valid_fields(config: Any, smallest: Mapping[str, int]) -> None:
+    """Check the choices and the sizes of a dataclass by the types of its fields.
 
-    name: its name in the error. Raises `UserError` for more than `MOST_CHARACTERS`.
+    A `Literal` field must have one of the values that its type lists. An `int` field must be at
+    least `smallest[name]`, or at least 1 if `smallest` does not name it.
     """
+    types = get_type_hints(type(config))
+    for name in (field.name for field in fields(config)):
+        value = getattr(config, name)
+        if get_origin(types[name]) is Literal:
+            require_choice(name, value, get_args(types[name]))
+        elif types[name] is int:
+            require_at_least(smallest.get(name, 1), {name: value})
+
+
+def require_line(text: str, name: str) -> str:
+    """Return an instruction as one line: white space that cannot be printed becomes one space."""
     if len(text) > MOST_CHARACTERS:
         raise UserError(
             f"{name} has {len(text)} characters, and at most {MOST_CHARACTERS} are taken; write a "
@@ -110,34 +119,28 @@ def require_line(text: str, name: str) -> str:
 
 
 def require_instruction(text: str, name: str = "the instruction") -> str:
-    """Return an instruction that a person or a program gives, as one line; a blank one is empty.
-
-    It is printed, stored and repeated in diagnostics. Raises `UserError` as `require_line`, and for
-    characters that cannot be printed, such as ESC.
-    """
+    """Return an instruction as `require_line`, and refuse characters that cannot be printed, as ESC."""
     line = require_line(text, name).strip()
     if not line.isprintable():
         raise UserError(
-            f"{name} is '{printable(line, 100)}', and has characters that cannot be printed; write it "
-            "without them"
+            f"{name} is '{printable(line, 100)}'; leave out the characters that cannot be printed"
         )
     return line
 
 
-def require_valid_fields(config: Any, smallest: Mapping[str, int]) -> None:
-    """Check the choices and the sizes of a dataclass by the types of its fields.
+def require_writable(path: Path, option: str = "--out", *, folder: bool = True) -> None:
+    """Raise `UserError` if nothing can be written to `path`, before anything is computed for it.
 
-    A `Literal` field must have one of the values that its type lists. An `int` field must be at
-    least `smallest[name]`, or at least 1 if `smallest` does not name it.
+    option: what gave the path. folder: whether it becomes a folder, and not a file.
     """
-    types = get_type_hints(type(config))
-    names = [field.name for field in fields(config)]
-    for name in names:
-        if get_origin(types[name]) is Literal:
-            require_choice(name, getattr(config, name), get_args(types[name]))
-    for name in names:
-        if types[name] is int:
-            require_at_least(smallest.get(name, 1), {name: getattr(config, name)})
+    there = next(each for each in (path, *path.absolute().parents) if os.path.lexists(each))
+    if not there.is_dir() and (folder or there != path):
+        why = f"{there} is no folder"
+    elif not os.access(there, os.W_OK):
+        why = f"{there} is not writable"
+    else:
+        return
+    raise UserError(f"cannot write to {path}: {why}; give another {option}")
 
 
 def options(command: object, *fields: str) -> dict[str, Any]:

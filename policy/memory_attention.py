@@ -23,7 +23,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
-from ttm.policy.cores.ttm import Summarizer, TokenTuringMachine
+from ttm.policy.cores.ttm import TokenTuringMachine
 from ttm.policy.cores.ttm_variants import TokenAddEraseWrite
 from ttm.policy.errors import UserError
 from ttm.policy.policy import Policy
@@ -33,10 +33,7 @@ Floats = npt.NDArray[np.float32]
 Which = Literal["read", "write"]
 
 MEMORY, OUTPUTS = "memory", "outputs"
-"""The names of the two sources of tokens that are not inputs.
-
-They are the memory of the last tick and the processed tokens.
-"""
+"""The names of the two sources of tokens that are not inputs: the memory before, and the processed tokens."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,73 +43,54 @@ class MemoryAttention:
     memory_size: int
     """m."""
     read: Floats
-    """(r, m + N): the weights of each token that was read on [memory ‖ inputs]; rows sum to one.
-
-    With read=attend they are those of the attention, without what the memory gives by its queries.
-    """
+    """(r, m + N): the weights of each token that was read on [memory ‖ inputs]; rows sum to one."""
     write: Floats | None
     """(m, m + N + r): the weights of each new memory token on [memory ‖ inputs ‖ outputs].
 
-    Rows sum to one. Concatenation moves whole tokens, so its weights are 0 or 1. Gates count by
-    their mean over the channels. A write that does not see the outputs has no columns for them.
-    Erase-and-add is no weighted sum, and has None.
+    Rows sum to one. Gates count by their mean over the channels. A write that does not see the outputs
+    has no columns for them. Erase-and-add is no weighted sum, and has None.
     """
     slots: Floats | None
     """(T, m), for erase-and-add alone: the slots to which each of its T vectors went; rows sum to one."""
     sources: Mapping[str, slice]
     """The sources of the N inputs; see `Policy.token_sources`."""
     camera_weights: Mapping[str, Floats]
-    """Camera -> (h, w, K): the weights of its K tokens on the cells of the feature map.
-
-    The weights of each token sum to one.
-    """
+    """Camera -> (h, w, K): the weights of its K tokens on the cells of the feature map, of sum one each."""
 
     def read_shares(self) -> dict[str, float]:
-        """Return source -> its share of what was read, as the mean over the r tokens.
-
-        The sources are "memory" and those of `sources`. The shares sum to one.
-        """
+        """Return source -> its share of what was read: "memory" and those of `sources`, of sum one."""
         return self._shares(self.read)
 
     def write_shares(self) -> dict[str, float]:
-        """Return source -> its share of the new memory.
-
-        The sources are "memory", those of `sources`, and "outputs". The shares sum to one.
-        """
+        """Return source -> its share of the new memory, as `read_shares`, with "outputs" beside them."""
         return self._shares(self._written)
 
     @property
     def kept(self) -> Floats:
         """The portion of old memory in each new memory token, (m,)."""
-        kept: Floats = self._written[:, : self.memory_size].sum(axis=1)
-        return kept
+        return self._written[:, : self.memory_size].sum(axis=1)
 
     def image_map(self, camera: str, which: Which = "read") -> Floats:
         """Return how much of each cell of a camera's feature map was read or written, (h, w).
 
-        The weights are followed through the tokens of the camera and sum to the camera's share. What
-        the outputs took from the image, or the memory from earlier images, is not included. For the
+        The weights are followed through the tokens of the camera and sum to the camera's share. For the
         place of a cell in the image see `cell_centres`.
         """
         if camera not in self.camera_weights:
             known = ", ".join(self.camera_weights)
             raise UserError(f"there is no map of '{camera}'; this policy has the cameras: {known}")
         weights = self.read if which == "read" else self._written
-        tokens = self._inputs(weights)[:, self.sources[camera]].mean(axis=0)  # (K,)
-        cells: Floats = self.camera_weights[camera] @ tokens
-        return cells
+        inputs = weights[:, self.memory_size :]
+        tokens = inputs[:, self.sources[camera]].mean(axis=0)  # (K,)
+        return self.camera_weights[camera] @ tokens
 
     @property
     def _written(self) -> Floats:
         if self.write is None:
             raise UserError(
-                "this policy writes its memory by erase-and-add, which is no weighted sum of tokens "
-                "and has no write attention; `slots` says where it wrote, and reading can be shown"
+                "erase-and-add is no weighted sum and has no write attention; see `slots` and `read`"
             )
         return self.write
-
-    def _inputs(self, weights: Floats) -> Floats:
-        return weights[:, self.memory_size :]
 
     def _shares(self, weights: Floats) -> dict[str, float]:
         mean = weights.mean(axis=0)
@@ -126,17 +104,14 @@ class MemoryAttention:
 def cell_centres(pixels: int, cells: int) -> npt.NDArray[np.float64]:
     """Return the centres of the receptive fields of the cells along one axis of `pixels`, (cells,).
 
-    The unit is pixels from the edge. Receptive fields are several cells wide. EfficientNet pads as
-    TensorFlow does: a stride of two on an even size pads at the end alone, which moves all later
-    layers by half a step. So the cells of a map of even size look at the far corners of the squares
-    into which they divide the image.
+    The unit is pixels from the edge. EfficientNet pads as TensorFlow does: a stride of two on an even
+    size pads at the end alone, which moves all later layers by half a step.
     """
     size, stride, shift = pixels, 1, 0
     while size > cells:
         shift += stride * (size % 2 == 0)
         size, stride = -(-size // 2), 2 * stride
-    centres: npt.NDArray[np.float64] = np.arange(cells, dtype=np.float64) * stride + shift + 0.5
-    return centres
+    return np.arange(cells, dtype=np.float64) * stride + shift + 0.5
 
 
 class AttentionRecord:
@@ -150,9 +125,8 @@ class AttentionRecord:
         """The attention of the newest tick. Raises `UserError` if there was none."""
         if self._latest is None:
             raise UserError(
-                "no attention was recorded: the policy took no tick inside record_attention, or its "
-                "runner runs a compiled copy of it; make the runner with "
-                'PolicyRunner(policy, engine="torch") on a CPU'
+                "no attention was recorded: the policy took no tick, or its runner runs a compiled copy; "
+                'make it with PolicyRunner(policy, engine="torch") on a CPU'
             )
         return self._latest
 
@@ -166,16 +140,15 @@ def has_token_memory(policy: Policy) -> bool:
 def record_attention(policy: Policy) -> Iterator[AttentionRecord]:
     """Record every tick that `policy` takes within the `with` statement, by forward hooks.
 
-    The hooks do not change the outputs, not by a bit, and are removed afterwards. Only ticks of one
-    robot can be recorded: `policy.step` with B = T = 1, as a `PolicyRunner` with engine="torch" on a
-    CPU calls it. The other engines run a compiled copy, which has no hooks. Raises `UserError` if the
-    core of the policy is not a Token Turing Machine.
+    Only ticks of one robot can be recorded: `policy.step` with B = T = 1, as a `PolicyRunner` with
+    engine="torch" on a CPU calls it. The other engines run a compiled copy, which has no hooks. Raises
+    `UserError` if the core of the policy is not a Token Turing Machine.
     """
     core = policy.core
     if not isinstance(core, TokenTuringMachine):
         raise UserError(
-            f"this policy's temporal core is a {type(core).__name__}, which has no token memory "
-            "to look into; take a checkpoint whose core is a Token Turing Machine"
+            f"the core is a {type(core).__name__}, which has no token memory to look into; take a "
+            "checkpoint whose core is a Token Turing Machine"
         )
     record = AttentionRecord()
     handles = _attach(policy, core, record)
@@ -193,47 +166,39 @@ def _attach(
 
     They compute the weights a second time, so that the forward pass itself stays unchanged.
     """
-    pieces: dict[str, Floats] = {}
+    pieces: dict[str, Any] = {"write": None, "slots": None}
     cameras: dict[str, Floats] = {}
     sources = policy.token_sources
-    handles: list[RemovableHandle] = []
 
-    def finish(module: nn.Module, args: tuple[Tensor, ...], output: Any) -> None:
+    def finish(unit: nn.Module, args: tuple[Tensor, ...]) -> None:
         record._latest = MemoryAttention(
-            memory_size=args[0].shape[1],
-            read=pieces["read"],
-            write=pieces.get("write"),
-            slots=pieces.get("slots"),
-            sources=sources,
-            camera_weights=dict(cameras),
+            memory_size=args[0].shape[1], sources=sources, camera_weights=dict(cameras), **pieces
         )
 
-    def camera_hooks(name: str, camera: CameraTokens) -> list[RemovableHandle]:
-        def weigh(module: Summarizer, args: tuple[Tensor, ...], output: Tensor) -> None:
-            cameras[name] = _rows(module.weights(args[0]))
+    def seen_by(name: str) -> list[Callable[..., None]]:
+        def weigh(summarizer: Any, args: tuple[Tensor, ...]) -> None:
+            cameras[name] = _rows(summarizer.weights(*args))
 
-        def to_grid(module: nn.Module, args: tuple[Tensor, ...], output: Tensor) -> None:
-            tokens, height, width = len(cameras[name]), *args[0].shape[-2:]
-            cameras[name] = cameras[name].T.reshape(height, width, tokens)
+        def to_grid(camera: nn.Module, args: tuple[Tensor, ...]) -> None:
+            cameras[name] = cameras[name].T.reshape(*args[0].shape[-2:], -1)
 
-        return [_after(camera.summarizer, weigh), _after(camera, to_grid)]
+        return [weigh, to_grid]
 
-    def read(module: Any, args: tuple[Tensor, ...], output: Tensor) -> None:
+    def read(module: Any, args: tuple[Tensor, ...]) -> None:
         pieces["read"] = _rows(module.weights(*args))
 
-    def written(module: Any, args: tuple[Tensor, ...], output: Tensor) -> None:
+    def written(module: Any, args: tuple[Tensor, ...]) -> None:
         if isinstance(module, TokenAddEraseWrite):
             pieces["slots"] = _rows(module.weights(args[0]))
         else:
             pieces["write"] = _rows(module.weights(*args))
 
-    for camera, module in zip(policy.spec.cameras, policy.camera_tokens, strict=True):
-        assert isinstance(module, CameraTokens)
-        handles += camera_hooks(camera.name, module)
-    handles.append(_after(core.unit.read, read))
-    handles.append(_after(core.unit.write, written))
-    handles.append(_after(core.unit, finish))
-    return handles
+    hooks: list[tuple[nn.Module, Callable[..., None]]] = []
+    for camera, tokens in zip(policy.spec.cameras, policy.camera_tokens, strict=True):
+        assert isinstance(tokens, CameraTokens)
+        hooks += zip((tokens.summarizer, tokens), seen_by(camera.name), strict=True)
+    hooks += [(core.unit.read, read), (core.unit.write, written), (core.unit, finish)]
+    return [_after(module, hook) for module, hook in hooks]
 
 
 def _after(module: nn.Module, hook: Callable[..., None]) -> RemovableHandle:
@@ -242,7 +207,7 @@ def _after(module: nn.Module, hook: Callable[..., None]) -> RemovableHandle:
     def unless_compiling(module: nn.Module, args: tuple[Tensor, ...], output: Any) -> None:
         tracing: bool = torch.jit.is_tracing()  # type: ignore[no-untyped-call]
         if not (tracing or torch.compiler.is_compiling()):
-            hook(module, args, output)
+            hook(module, args)
 
     return module.register_forward_hook(unless_compiling)
 
@@ -251,8 +216,7 @@ def _rows(weights: Tensor) -> Floats:
     """Return weights of shape (1, P, K), which sum to one over P, as an array (K, P)."""
     if len(weights) != 1:
         raise UserError(
-            f"attention is recorded for one tick of one robot, but the policy was given "
-            f"{len(weights)} at once; leave record_attention, or step with B = T = 1 as a PolicyRunner does"
+            f"attention is recorded for one tick of one robot, not {len(weights)} at once; step with "
+            "B = T = 1, as a PolicyRunner does"
         )
-    rows: Floats = weights[0].T.detach().float().cpu().numpy()
-    return rows
+    return weights[0].T.detach().float().cpu().numpy()

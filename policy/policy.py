@@ -1,8 +1,10 @@
-"""The policy network: FiLM-EfficientNet, tokens, temporal core, action head."""
+"""The policy: its configuration, presets of three sizes, and the network."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -10,20 +12,113 @@ import torch
 from torch import Tensor, nn
 
 from ttm.policy.action_head import build_action_head
-from ttm.policy.cores.core import CoreState
+from ttm.policy.config import SIGHT_CELLS, ActionHeadConfig, VisionConfig
+from ttm.policy.cores.core import CoreConfig, CoreState
+from ttm.policy.cores.registry import core_from_dict, core_to_dict
+from ttm.policy.cores.ttm import TokenTuringConfig
 from ttm.policy.errors import UserError
 from ttm.policy.inputs import FeatureMaps, Normalizer, PolicyInputs
+from ttm.policy.language import EMBEDDING_SIZE, LANGUAGE_MODEL
 from ttm.policy.layers import Mlp, OptionalVector, ScalarCode
-from ttm.policy.presets import PolicyConfig
 from ttm.policy.relative import RelativeActions
 from ttm.policy.sight import SOURCES as SIGHT_SOURCES
-from ttm.policy.sight import build_sight, cell_colours, without_sight
+from ttm.policy.sight import SightMemory, cell_colours, without_sight
 from ttm.policy.spec import PolicySpec
-from ttm.policy.vision import build_camera_tokens, shared_vision
+from ttm.policy.vision import CameraTokens, build_vision
 
 PREVIOUS_ACTION, INSTRUCTION = "previous action", "instruction"
 """The names of two sources of tokens, beside cameras and proprioception; see `token_sources`."""
 NEEDS_MEASURED = "what is measured is needed, since some parts are predicted in another form"
+
+
+@dataclass(frozen=True)
+class PolicyConfig:
+    """All that is needed to build the network, except for the `PolicySpec`."""
+
+    width: int = 128
+    """D, the width of all tokens."""
+    tokens_per_camera: int = 6
+    """K, the tokens to which the feature map of each camera is summarised."""
+    sight_tokens: int = 0
+    """J, the selectors of the `SightMemory` of the first camera, each of which makes three tokens a
+    tick; 0 for a policy without one."""
+    sight_cells: int = SIGHT_CELLS
+    """Cells along each side of a frame as the `SightMemory` sees it. Its weights do not depend on it."""
+    chunk: int = 1
+    """K, the actions that are predicted at each tick: its own and those of the K - 1 ticks after it
+    (Zhao et al. 2023)."""
+    relative: tuple[str, ...] = ()
+    """Parts of the action that are predicted relative to what is measured; see `RelativeActions`."""
+    absolute: tuple[str, ...] = ()
+    """Displacements that are predicted as positions; see `RelativeActions`."""
+    longest_delay_s: float = 0.0
+    """The longest time from an observation until its command is in force that the policy was trained
+    for, in seconds. Above 0 that time is an input of each tick."""
+    language_size: int = 128
+    """Width of the code of the instruction that FiLM sees."""
+    image_size: int = 64
+    """Pixels a side of the frames where data and robot leave it open. The spec decides."""
+    language_model: str = LANGUAGE_MODEL
+    """The sentence-transformers model that embeds instructions."""
+    embedding_size: int = EMBEDDING_SIZE
+    """L, the values of an embedding of an instruction."""
+    vision: VisionConfig = field(default_factory=VisionConfig)
+    core: CoreConfig = field(default_factory=TokenTuringConfig)
+    head: ActionHeadConfig = field(default_factory=ActionHeadConfig)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain data for JSON."""
+        data = {**asdict(self), "core": core_to_dict(self.core)}
+        # So that other versions read the checkpoints that do without these:
+        later = {"relative": (), "absolute": (), "longest_delay_s": 0.0, "sight_cells": SIGHT_CELLS}
+        return {
+            name: value for name, value in data.items() if name not in later or value != later[name]
+        }
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> PolicyConfig:
+        """Read the result of `to_dict`.
+
+        Raises `TypeError` or `KeyError` if another version of the code wrote `data`.
+        """
+        parts: dict[str, Any] = {
+            "vision": VisionConfig(**data["vision"]),
+            "core": core_from_dict(data["core"]),
+            "head": ActionHeadConfig(**data["head"]),
+            "relative": tuple(data.get("relative", ())),
+            "absolute": tuple(data.get("absolute", ())),
+        }
+        return cls(**{**data, **parts})
+
+
+PRESETS: Mapping[str, PolicyConfig] = {
+    "tiny": PolicyConfig(
+        vision=VisionConfig(width_coefficient=0.5, depth_coefficient=1.0, reduction=8, norm="group")
+    ),
+    "base": PolicyConfig(
+        width=256,
+        tokens_per_camera=8,
+        language_size=256,
+        image_size=224,
+        vision=VisionConfig(reduction=32),
+        core=TokenTuringConfig(
+            memory_size=32, process_size=16, num_layers=4, num_heads=8, mlp_size=1024
+        ),
+        head=ActionHeadConfig(hidden_size=512),
+    ),
+    "paper": PolicyConfig(
+        width=512,
+        tokens_per_camera=44,
+        language_size=512,
+        image_size=300,
+        vision=VisionConfig(model="efficientnet-b3", reduction=32),
+        core=TokenTuringConfig(
+            memory_size=96, process_size=16, num_layers=8, num_heads=8, mlp_size=2048
+        ),
+        head=ActionHeadConfig(hidden_size=512),
+    ),
+}
+"""Name -> configuration. The names are those of `PresetName`."""
 
 
 class Policy(nn.Module):
@@ -42,8 +137,11 @@ class Policy(nn.Module):
         super().__init__()
         if not spec.cameras and not spec.proprioception:
             raise UserError(
-                "this spec has neither a camera nor proprioception, so the policy would see nothing; "
-                "give it at least one of them"
+                "this spec has neither a camera nor proprioception; give it at least one of them"
+            )
+        if config.sight_tokens and not spec.cameras:
+            raise UserError(
+                "a sight memory needs a camera, and this spec has none; leave out --sight-tokens"
             )
         self.spec, self.config = spec, config
         self.known_instructions: dict[str, npt.NDArray[np.float32]] = {}
@@ -51,22 +149,40 @@ class Policy(nn.Module):
         the language model."""
         width = config.width
         self.relative = RelativeActions(spec, config.relative, config.absolute)
-        self.normalizer = Normalizer(spec, self.relative.predicted_spec, self.relative.mask)
+        predicted = self.relative.predicted_spec
+        self.normalizer = Normalizer(spec, predicted, self.relative.mask)
         self.language = nn.Sequential(
             Mlp(config.embedding_size, 2 * config.language_size, config.language_size),
             nn.LayerNorm(config.language_size),
         )
         self.language_token = nn.Linear(config.language_size, width)
-        self.vision = shared_vision(spec, config)
-        self.camera_tokens = build_camera_tokens(spec, config, self.vision)
+        sizes = {(camera.height, camera.width) for camera in spec.cameras}
+        common_size = sizes.pop() if len(sizes) == 1 else None
+        self.vision = (  # one network for all cameras
+            build_vision(config.vision, config.language_size, common_size) if spec.cameras else None
+        )
+        stride = config.vision.reduction
+        self.camera_tokens = nn.ModuleList(
+            CameraTokens(
+                self.vision.num_channels,
+                (-(-camera.height // stride), -(-camera.width // stride)),
+                width,
+                config.tokens_per_camera,
+            )
+            for camera in spec.cameras
+            if self.vision is not None
+        )
         self.proprioception_tokens = nn.ModuleList(
             OptionalVector(vector.size, width) for vector in spec.proprioception
         )
         self.action_token = OptionalVector(spec.action_size, width)
         self.delay_code = ScalarCode(width) if config.longest_delay_s else None
-        self.sight = build_sight(spec, config)
+        self.sight = (
+            SightMemory(width, config.sight_tokens, config.sight_cells)
+            if config.sight_tokens
+            else None
+        )
         self.core = config.core.build(width, self.num_tokens)
-        predicted = self.relative.predicted_spec
         self.action_head = build_action_head(
             predicted, self.core.num_outputs, width, config.head, config.chunk
         )
@@ -90,21 +206,19 @@ class Policy(nn.Module):
 
     @property
     def token_sources(self) -> dict[str, slice]:
-        """The tokens of each input among the N of the core, in their order.
-
-        The names are those of cameras and proprioception, `PREVIOUS_ACTION` and `INSTRUCTION`, and
-        those of the groups of the sight memory.
-        """
+        """Camera, proprioception or other source -> its tokens among the N of the core, in their order."""
         sizes = {camera.name: self.config.tokens_per_camera for camera in self.spec.cameras}
         sizes |= {vector.name: 1 for vector in self.spec.proprioception}
         sizes |= {PREVIOUS_ACTION: 1, INSTRUCTION: 1}
         if self.sight is not None:
             sizes |= dict.fromkeys(SIGHT_SOURCES, self.sight.num_selectors)
-        sources, start = {}, 0
-        for name, size in sizes.items():
-            sources[name] = slice(start, start + size)
-            start += size
-        return sources
+        ends = np.cumsum(list(sizes.values())).tolist()
+        return {name: slice(end - sizes[name], end) for name, end in zip(sizes, ends, strict=True)}
+
+    @property
+    def plan_size(self) -> int:
+        """P, the values of a planned action; A where no rotation is predicted in another form."""
+        return self.relative.predicted_spec.action_size
 
     def initial_state(self, batch_size: int) -> CoreState:
         """Return the memory at the start of an episode: that of the core and that of sight."""
@@ -114,39 +228,26 @@ class Policy(nn.Module):
     def instruction_code(self, language: Tensor) -> Tensor:
         """Return the condition of vision, (B, E), given embeddings of instructions, (B, L)."""
         # Embeddings have length 1. Scaled so, their values are of order 1.
-        code: Tensor = self.language(language * self.config.embedding_size**0.5)
-        return code
+        return self.language(language * self.config.embedding_size**0.5)
 
     def encode(self, inputs: PolicyInputs) -> Tensor:
-        """Return the tokens of all inputs, (B, T, `num_encoded`, D).
-
-        The core receives these and those of the sight memory.
-        """
+        """Return the tokens of all inputs but those of the sight memory, (B, T, `num_encoded`, D)."""
         code = self.instruction_code(inputs.language)
+        if inputs.features is None:
+            tokens = self._camera_tokens(inputs.images, code)
+        else:
+            tokens = self._tokens_of_features(inputs.features)
         vectors = self.normalizer.normalize_proprioception(inputs.proprioception)
-        tokens = [
-            *(
-                self._camera_tokens(inputs.images, code)
-                if inputs.features is None
-                else self._tokens_of_features(inputs.features)
-            ),
-            *(
-                module(vector, inputs.proprioception_valid)
-                for module, vector in zip(self.proprioception_tokens, vectors, strict=True)
-            ),
-            self.action_token(
-                self.normalizer.normalize_executed(inputs.previous_action),
-                inputs.previous_action_valid,
-            ),
-        ]
+        for module, vector in zip(self.proprioception_tokens, vectors, strict=True):
+            tokens.append(module(vector, inputs.proprioception_valid))
+        executed = self.normalizer.normalize_executed(inputs.previous_action)
+        tokens.append(self.action_token(executed, inputs.previous_action_valid))
         ticks = inputs.previous_action.shape[1]
         instruction = self.language_token(code)[:, None, None].expand(-1, ticks, 1, -1)
         if self.delay_code is not None:
-            instruction = instruction + self.delay_code(
-                inputs.known_delay_s / self.config.longest_delay_s
-            )
-        tokens.append(instruction)
-        return torch.cat(tokens, dim=2)
+            portion = inputs.known_delay_s / self.config.longest_delay_s
+            instruction = instruction + self.delay_code(portion)
+        return torch.cat([*tokens, instruction], dim=2)
 
     def forward(
         self,
@@ -161,8 +262,7 @@ class Policy(nn.Module):
         `decode` and `loss`, and the new state.
         """
         outputs, state = self.core_outputs(inputs, state, episode_start)
-        raw: Tensor = self.action_head(outputs)
-        return raw, state
+        return self.action_head(outputs), state
 
     def core_outputs(
         self,
@@ -171,10 +271,8 @@ class Policy(nn.Module):
         episode_start: Tensor | None = None,
     ) -> tuple[Tensor, CoreState]:
         """Return the output tokens of the core, (B, T, R, D), and the new state; see `forward`."""
-        outputs: Tensor
-        tokens, sight = self._with_sight(
-            self.encode(inputs), self.colours(inputs), state, episode_start
-        )
+        encoded, colours = self.encode(inputs), self.colours(inputs)
+        tokens, sight = self._with_sight(encoded, colours, state, episode_start)
         of_core = None if state is None else without_sight(state)
         outputs, of_core = self.core(tokens, of_core, episode_start)
         return outputs, of_core | sight
@@ -189,17 +287,25 @@ class Policy(nn.Module):
         """Run one control tick, given what `encode` and `colours` return for it; see `step`."""
         tokens, sight = self._with_sight(encoded, colours, state)
         outputs, of_core = self.core.step(tokens[:, 0], without_sight(state))
-        raw: Tensor = self.action_head(outputs.unsqueeze(1))
-        return raw, of_core | sight
+        return self.action_head(outputs.unsqueeze(1)), of_core | sight
 
     def decode(self, raw: Tensor, measured: Mapping[str, Tensor] | None = None) -> Tensor:
         """Return the action of each tick, (B, T, A), the first of its chunk; see `decode_chunk`."""
         return self.command(self.decode_chunk(raw, measured)[..., 0, :], measured)
 
-    @property
-    def plan_size(self) -> int:
-        """P, the values of a planned action; A where no rotation is predicted in another form."""
-        return self.relative.predicted_spec.action_size
+    def decode_chunk(self, raw: Tensor, measured: Mapping[str, Tensor] | None = None) -> Tensor:
+        """Return the planned actions, (B, T, K, P), in the units of the spec and within its limits.
+
+        raw: (B, T, K * F). Action k is that of k ticks later. Binary dimensions are the mean of their
+        two commands, each weighted by its probability. measured: the proprioception of the ticks, name
+        -> (B, T, K); it may be left out if all parts are predicted as the robot takes them. `command`
+        makes commands of parts that are predicted as positions or rotations; the others are commands.
+        """
+        decoded = self.action_head.decode(self.action_head.of_actions(raw))
+        actions = self.normalizer.actions.denormalize(decoded)
+        if self.relative:
+            actions = self.relative.planned(actions, _of_chunks(measured))
+        return actions.clamp(self.lowest_plan, self.highest_plan)
 
     def command(
         self,
@@ -219,21 +325,6 @@ class Policy(nn.Module):
         command = self.relative.command(planned, measured, previous)
         return command.clamp(self.lowest_action, self.highest_action)
 
-    def decode_chunk(self, raw: Tensor, measured: Mapping[str, Tensor] | None = None) -> Tensor:
-        """Return the planned actions, (B, T, K, P), in the units of the spec and within its limits.
-
-        raw: (B, T, K * F). Action k is that of k ticks later. Binary dimensions are the mean of their
-        two commands, each weighted by its probability; where these are 0 and 1, that is the
-        probability of 1. They are commands, except for parts that are predicted as positions or
-        rotations, of which `command` makes some. measured: the proprioception of the ticks, name -> (B, T,
-        K); it may be left out if all parts are predicted as the robot takes them.
-        """
-        decoded = self.action_head.decode(self.action_head.of_actions(raw))
-        actions = self.normalizer.denormalize_actions(decoded)
-        if self.relative:
-            actions = self.relative.planned(actions, _of_chunks(measured))
-        return actions.clamp(self.lowest_plan, self.highest_plan)
-
     def loss(
         self,
         raw: Tensor,
@@ -250,7 +341,7 @@ class Policy(nn.Module):
         """
         if self.relative:
             actions = self.relative.predicted(actions, _of_chunks(measured))
-        targets = self.normalizer.normalize_actions(actions)
+        targets = self.normalizer.actions.normalize(actions)
         predicted = self.action_head.of_actions(raw)
         return self.action_head.losses(predicted, targets, valid=valid, weights=weights)
 
@@ -259,11 +350,9 @@ class Policy(nn.Module):
         if self.sight is None or inputs.colours is not None:
             return inputs.colours
         frames = inputs.images[self.spec.cameras[0].name]  # (B, T, 3, H, W)
-        index = torch.arange(frames.shape[0] * frames.shape[1], device=frames.device)
-        return FeatureMaps(
-            cell_colours(frames.flatten(0, 1), self.sight.cells),
-            index.view(frames.shape[0], frames.shape[1]),
-        )
+        batch, ticks = frames.shape[:2]
+        index = torch.arange(batch * ticks, device=frames.device).view(batch, ticks)
+        return FeatureMaps(cell_colours(frames.flatten(0, 1), self.sight.cells), index)
 
     def _with_sight(
         self,

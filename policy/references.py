@@ -8,15 +8,19 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from types import MappingProxyType
-from typing import NamedTuple
+from typing import NamedTuple, NoReturn
 
 from ttm.policy.errors import UserError
-from ttm.policy.spec import ActionPart, PolicySpec, ProprioceptionSpec
+from ttm.policy.spec import ActionPart, PolicySpec
 
-ROTATION_SIZES: Mapping[str, int] = MappingProxyType(
-    {"xyzw": 4, "wxyz": 4, "rotvec": 3, "rpy": 3, "6d-columns": 6, "6d-rows": 6}
-)
+ROTATION_SIZES: Mapping[str, int] = {
+    "xyzw": 4,
+    "wxyz": 4,
+    "rotvec": 3,
+    "rpy": 3,
+    "6d-columns": 6,
+    "6d-rows": 6,
+}
 """Name -> number of values.
 
 xyzw, wxyz: a unit quaternion with its real part last or first. rotvec: the axis of rotation, with the
@@ -24,30 +28,36 @@ angle in rad as its length (axis-angle). rpy: roll, pitch and yaw in rad about t
 in this order, as in ROS. 6d-columns: the first two columns of the rotation matrix, one after the other
 (Zhou et al. 2019); 6d-rows: its first two rows (PyTorch3D, diffusion_policy, UMI).
 """
-WANTED: Mapping[str, str] = MappingProxyType(
-    {
-        **dict.fromkeys(("xyzw", "wxyz"), "since its length is not 1"),
-        **dict.fromkeys(("rotvec", "rpy"), "since it is beyond two turns, as degrees would be"),
-        **dict.fromkeys(
-            ("6d-columns", "6d-rows"), "since its halves are not orthogonal, of length 1"
-        ),
-    }
-)
-"""Name -> why some values are none of the form."""
 QUATERNIONS = ("xyzw", "wxyz")
 POSE = "pose-"
 """Stands before the name of a rotation that follows a position."""
 POSITION_SIZE = 3
+ROTATION_WORDS = frozenset(
+    (
+        *("rot", "rotation", "rotvec", "quat", "quaternion", "euler", "rpy", "axis", "pose"),
+        *("ori", "orientation", "yaw", "heading"),
+    )
+)
+"""Words in names of parts and vectors that stand for rotations. Their difference is no rotation."""
+ROTATION_LABELS = frozenset(
+    ("rx", "ry", "rz", "wx", "wy", "wz", "qx", "qy", "qz", "qw", "roll", "pitch", "yaw")
+)
+"""Labels of single values that are of a rotation."""
+RELATIVE, ABSOLUTE = "--relative", "absolute"
+"""The options of `ttm train` that take references."""
+LENGTHS = ("m", "cm", "mm")
+"""Units by which a part is a position, whatever its name."""
+NO_UNITS = ("", "1", "unknown")
+TOGETHER = "+"
+"""Stands between the names of vectors whose values are taken one after the other."""
 
 
 @dataclass(frozen=True)
 class Form:
     """How an orientation, or a position and then an orientation, is written."""
 
-    rotation: str
-    """A name of `ROTATION_SIZES`."""
-    pose: bool = False
-    """Whether a position, (x, y, z) in m, stands before the orientation."""
+    rotation: str  # a name of `ROTATION_SIZES`
+    pose: bool = False  # whether a position, (x, y, z) in m, stands before the orientation
 
     @classmethod
     def parsed(cls, text: str) -> Form:
@@ -55,8 +65,8 @@ class Form:
         rotation = text.removeprefix(POSE)
         if rotation not in ROTATION_SIZES:
             raise UserError(
-                f"'{text}' is no way to write a rotation; give {', '.join(ROTATION_SIZES)}, or for a "
-                f"position and a rotation one of these after {POSE}, such as {POSE}xyzw"
+                f"'{text}' is no way to write a rotation; give {', '.join(ROTATION_SIZES)}, or with a "
+                f"position before it such as {POSE}xyzw"
             )
         return cls(rotation, text.startswith(POSE))
 
@@ -74,38 +84,13 @@ class Form:
         return (POSE if self.pose else "") + self.rotation
 
 
-ROTATIONS = frozenset(
-    (
-        *("rot", "rotation", "rotvec", "quat", "quaternion", "euler", "rpy", "axis", "pose"),
-        *("ori", "orientation", "yaw", "heading"),
-    )
-)
-"""Words in names of parts and vectors that stand for rotations. Their difference is no rotation."""
-ROTATION_LABELS = frozenset(
-    ("rx", "ry", "rz", "wx", "wy", "wz", "qx", "qy", "qz", "qw", "roll", "pitch", "yaw")
-)
-"""Labels of single values that are of a rotation."""
-RELATIVE, ABSOLUTE = "--relative", "--absolute"
-"""The options of `ttm train` that take references."""
-LENGTHS = ("m", "cm", "mm")
-"""Units by which a part is a position, whatever its name."""
-TURNS = ("", "1", "unknown", "rad")
-"""Units that values of a rotation may have."""
-TOGETHER = "+"
-"""Stands between the names of vectors whose values are taken one after the other."""
-
-
 class Source(NamedTuple):
     """Where the values are that measure a part, and how rotations are written."""
 
-    vectors: tuple[str, ...]
-    """The names of proprioception vectors, whose values follow each other."""
-    values: slice
-    """Those of their values that measure the part."""
-    form: Form | None = None
-    """How the part writes an orientation or a pose; None for a part whose values are subtracted."""
-    measured_form: Form | None = None
-    """How what measures it does."""
+    vectors: tuple[str, ...]  # names of proprioception vectors, whose values follow each other
+    values: slice  # those of their values that measure the part
+    form: Form | None = None  # how the part writes a rotation; None if values are subtracted
+    measured_form: Form | None = None  # how what measures it does
 
 
 @dataclass(frozen=True)
@@ -120,9 +105,8 @@ class Reference:
     option: str = RELATIVE
     """The option that it was given to."""
     form: Form | None = None
-    """How the part writes an orientation or a pose; None for a part whose values are subtracted."""
     measured_form: Form | None = None
-    """How what measures it does."""
+    """See `Source`."""
 
     @classmethod
     def parsed(cls, text: str, option: str = RELATIVE) -> Reference:
@@ -154,9 +138,8 @@ class Reference:
     def of(self, spec: PolicySpec) -> Source:
         """Return where the values are that measure the part.
 
-        Raises `UserError` if the spec has no such part or vector, if the sizes do not fit, or if a
-        difference of the two makes no sense: for binary parts, for rotations whose forms are not given,
-        and for values in another unit.
+        Raises `UserError` if the spec has no such part or vector, or if a difference of the two makes no
+        sense: for binary parts, for rotations whose forms are not given, and for values in another unit.
         """
         names = (self.vector,) if self.form is None else tuple(self.vector.split(TOGETHER))
         parts = {part.name: part for part in spec.actions}
@@ -164,95 +147,84 @@ class Reference:
         self._require_known("part of the action", (self.part,), parts)
         self._require_known("proprioception", names, vectors)
         part = parts[self.part]
-        measuring = ProprioceptionSpec(
-            self.vector, tuple(label for name in names for label in vectors[name].labels)
-        )
+        labels = [label for name in names for label in vectors[name].labels]
         if part.kind == "binary":
-            raise UserError(
-                f"{self._given}: {part.name} is binary and has two commands; leave it out"
-            )
+            self._refuse(f"{part.name} is binary and has two commands; leave it out")
         if self.form is not None or self.measured_form is not None:
-            return self._of_rotation(part, measuring, names)
-        first, stop = self._values(measuring, part.size, f"{part.name} has {part.size} values")
-        self._require_difference(part, measuring.labels[first:stop], measuring)
-        return Source(names, slice(first, stop))
+            return self._of_rotation(part, labels, names)
+        where = self._values(labels, part.size, f"{part.name} has {part.size} values")
+        self._require_difference(part, labels[where])
+        return Source(names, where)
 
     def _of_rotation(
-        self, part: ActionPart, measuring: ProprioceptionSpec, names: tuple[str, ...]
+        self, part: ActionPart, labels: Sequence[str], names: tuple[str, ...]
     ) -> Source:
         form, measured = self.form, self.measured_form
         if form is None or measured is None or form.pose != measured.pose:
-            raise UserError(
-                f"{self._given}: say for both how they are written, and both as rotations or both as "
-                f"poses, such as {part.name}:rotvec={self.vector}:xyzw"
+            example = f"{part.name}:rotvec={self.vector}:xyzw"
+            self._refuse(
+                f"say for both how they are written, as rotations or poses, such as {example}"
             )
         if self.option == ABSOLUTE:
-            raise UserError(
-                f"{self._given}: {ABSOLUTE} takes displacements of positions; leave the rotation out"
-            )
+            self._refuse(f"{ABSOLUTE} takes displacements of positions; leave the rotation out")
         if part.size != form.size:
-            raise UserError(
-                f"{self._given}: {part.name} has {part.size} values, and {form} {form.size}; "
+            self._refuse(
+                f"{part.name} has {part.size} values, and {form} {form.size}; "
                 f"give another form ({', '.join(ROTATION_SIZES)}), or split the action by --spec"
             )
-        first, stop = self._values(measuring, measured.size, f"{measured} has {measured.size}")
-        labels = measuring.labels[first:stop]
-        units = [_unit(label) for label in labels]
-        turns = [*units[measured.num_positions :], *([] if form.pose else [part.unit])]
-        lengths = [*units[: measured.num_positions], *([part.unit] if form.pose else [])]
-        wrong = [u for u in turns if u not in TURNS]
-        wrong += [u for u in lengths if u not in (*TURNS[:3], LENGTHS[0])]
+        where = self._values(labels, measured.size, f"{measured} has {measured.size}")
+        units = [_unit(label) for label in labels[where]]
+        lengths, turns = units[: measured.num_positions], units[measured.num_positions :]
+        (lengths if form.pose else turns).append(part.unit)
+        wrong = [unit for unit in turns if unit not in (*NO_UNITS, "rad")]
+        wrong += [unit for unit in lengths if unit not in (*NO_UNITS, "m")]
         if wrong:
-            raise UserError(
-                f"{self._given}: values are in {wrong[0]}, but orientations to go to are without unit or "
-                "in rad, and positions in m; name other values, or correct the unit by --spec"
+            self._refuse(
+                f"values are in {wrong[0]}, but orientations to go to are without unit or in rad, and "
+                "positions in m; name other values, or correct the unit by --spec"
             )
-        return Source(names, slice(first, stop), form, measured)
+        return Source(names, where, form, measured)
 
-    @property
-    def _given(self) -> str:
-        return f"{self.option} {self}"
+    def _refuse(self, why: str) -> NoReturn:
+        raise UserError(f"{self.option} {self}: {why}")
 
     def _require_known(self, kind: str, names: Sequence[str], known: Collection[str]) -> None:
         for name in names:
             if name not in known:
-                have = ", ".join(known) or "none"
-                raise UserError(f"{self._given}: '{name}' is no {kind} here; there is: {have}")
+                self._refuse(f"'{name}' is no {kind} here; there is: {', '.join(known) or 'none'}")
 
-    def _values(self, vector: ProprioceptionSpec, size: int, wanted: str) -> tuple[int, int]:
-        """Return the first value and that after the last. Raises `UserError` unless there are `size`."""
-        first, stop = self.values or (0, vector.size)
-        if stop - first != size or stop > vector.size:
-            example = replace(self, values=(0, size))
-            raise UserError(
-                f"{self._given}: {wanted}, and {vector.name} has {vector.size}; name those that measure "
-                f"it, such as {example}"
+    def _values(self, labels: Sequence[str], size: int, wanted: str) -> slice:
+        """Return the values that measure the part. Raises `UserError` unless there are `size`."""
+        first, stop = self.values or (0, len(labels))
+        if stop - first != size or stop > len(labels):
+            self._refuse(
+                f"{wanted}, and {self.vector} has {len(labels)}; name those that measure it, such as "
+                f"{replace(self, values=(0, size))}"
             )
-        return first, stop
+        return slice(first, stop)
 
-    def _require_difference(
-        self, part: ActionPart, labels: Sequence[str], vector: ProprioceptionSpec
-    ) -> None:
+    def _require_difference(self, part: ActionPart, labels: Sequence[str]) -> None:
         for label in labels:
             unit = _unit(label)
             if unit and part.unit.removesuffix("/tick") not in ("", "unknown", unit):
-                raise UserError(
-                    f"{self._given}: {part.name} is in {part.unit}, but '{label}' in {unit}; "
-                    "give values of one unit"
+                self._refuse(
+                    f"{part.name} is in {part.unit}, but '{label}' in {unit}; give values of one unit"
                 )
-        if looks_turning(part, vector.name, labels):
-            raise UserError(
-                f"{self._given}: this looks like a rotation, and a difference of rotations is none; "
-                f"say how both are written, such as {part.name}:rotvec={self.vector}:xyzw (forms: "
+        if looks_turning(part, self.vector, labels):
+            self._refuse(
+                "this looks like a rotation, and a difference of rotations is none; say how both are "
+                f"written, such as {part.name}:rotvec={self.vector}:xyzw (forms: "
                 f"{', '.join(ROTATION_SIZES)}), leave {part.name} out, or say by --spec that it is in m"
             )
 
 
 def looks_turning(part: ActionPart, vector: str, labels: Sequence[str]) -> bool:
     """Return whether a part, and what measures it, seem to be rotations by their names and unit."""
-    named = bool(ROTATIONS & _words(part.name) or ROTATIONS & _words(vector))
-    labelled = any(_base(label) in ROTATION_LABELS for label in labels)
-    return (named or labelled) and part.unit.removesuffix("/tick") not in LENGTHS
+    words = {word for name in (part.name, vector) for word in re.split(r"[^a-z]+", name.lower())}
+    # What a label calls its value, without its unit and what stands before a dot.
+    named = {re.sub(r" \([^()]*\)$", "", label).rpartition(".")[2].lower() for label in labels}
+    turning = bool(ROTATION_WORDS & words or ROTATION_LABELS & named)
+    return turning and part.unit.removesuffix("/tick") not in LENGTHS
 
 
 def parsed_once(relative: Sequence[str], absolute: Sequence[str]) -> list[Reference]:
@@ -268,15 +240,6 @@ def parsed_once(relative: Sequence[str], absolute: Sequence[str]) -> list[Refere
     return references
 
 
-def _words(name: str) -> set[str]:
-    return set(re.split(r"[^a-z]+", name.lower()))
-
-
 def _unit(label: str) -> str:
     found = re.search(r"\(([^()]*)\)$", label)
     return "" if found is None else found[1]
-
-
-def _base(label: str) -> str:
-    """Return what a label calls its value, without its unit and what stands before a dot."""
-    return label.rpartition(" (")[0 if label.endswith(")") else 2].rpartition(".")[2].lower()

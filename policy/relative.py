@@ -1,13 +1,11 @@
 """Actions that the network predicts in another form than the robot takes them.
 
 Relative parts: the robot takes positions or orientations to go to, and the network predicts how far to
-go from where it is. The differences are small, and alike wherever the robot stands. All actions of a chunk
-are relative to the values that are measured at the chunk's first tick, as in the Universal Manipulation
-Interface (Chi et al. 2024, "relative trajectory"), so that no error adds up along a chunk.
+go from where it is. All actions of a chunk are relative to what is measured at the chunk's first tick
+(Chi et al. 2024, "relative trajectory"), so that no error adds up along a chunk.
 
 Absolute parts, the other way round: the robot takes displacements, and the network predicts the position
-to be at afterwards. The command is how far that is from what is measured at the tick that carries it
-out, which may come after that of the prediction.
+to be at afterwards.
 
 So three forms of an action follow each other. What is predicted becomes a plan by what is measured at the
 tick of the prediction, and the plan becomes a command by what is measured at the tick that carries it
@@ -20,7 +18,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from types import MappingProxyType
 
 import numpy as np
 import numpy.typing as npt
@@ -32,7 +29,7 @@ from ttm.policy.errors import UserError
 from ttm.policy.references import (
     QUATERNIONS,
     RELATIVE,
-    WANTED,
+    ROTATION_SIZES,
     Form,
     Reference,
     Source,
@@ -46,11 +43,41 @@ from ttm.policy.spec import ActionPart, PolicySpec
 
 SMALLEST = 1e-12
 """Lengths below this count as 0."""
+LARGEST_FAULT = 0.05
+"""What values may differ from being a rotation; see `deviation`."""
+FAULTS: Mapping[int, str] = {
+    3: "since it is beyond two turns, as degrees would be",
+    4: "since its length is not 1",
+    6: "since its halves are not orthogonal, of length 1",
+}
+"""Number of values -> why some are no rotation."""
 
 
 def matrices(values: Tensor, form: str) -> Tensor:
-    """Return the rotations that `values`, (..., n), stand for, (..., 3, 3). form: of `ROTATION_SIZES`."""
-    return _READERS[form](values)
+    """Return the rotations that `values`, (..., n), stand for, (..., 3, 3). form: of `ROTATION_SIZES`.
+
+    Quaternions need not have the length 1.
+    """
+    if form == "6d-columns":
+        return orthonormal(values)
+    if form == "6d-rows":
+        return orthonormal(values).mT
+    if form == "rpy":
+        axes = torch.diag_embed(values).unbind(-2)
+        about_x, about_y, about_z = (matrices(axis, "rotvec") for axis in axes)
+        return product(about_z, product(about_y, about_x))
+    if form == "wxyz":
+        values = values.roll(-1, dims=-1)
+    if form == "rotvec":
+        half = _length(values) / 2
+        values = torch.cat([values / 2 * torch.sinc(half / math.pi), half.cos()], dim=-1)
+    x, y, z, w = F.normalize(values, dim=-1, eps=SMALLEST).unbind(-1)
+    rows = [
+        torch.stack([1 - 2 * (y * y + z * z), 2 * (x * y - z * w), 2 * (x * z + y * w)], dim=-1),
+        torch.stack([2 * (x * y + z * w), 1 - 2 * (x * x + z * z), 2 * (y * z - x * w)], dim=-1),
+        torch.stack([2 * (x * z - y * w), 2 * (y * z + x * w), 1 - 2 * (x * x + y * y)], dim=-1),
+    ]
+    return torch.stack(rows, dim=-2)
 
 
 def written(rotations: Tensor, form: str) -> Tensor:
@@ -59,7 +86,35 @@ def written(rotations: Tensor, form: str) -> Tensor:
     Of a quaternion's two signs that with a real part from 0 on is taken; angles are from -pi to pi, and
     rotation vectors have a length up to pi.
     """
-    return _WRITERS[form](rotations)
+    if form == "6d-columns":
+        return two_columns(rotations)
+    if form == "6d-rows":
+        return two_columns(rotations.mT)
+    (a, b, c), (d, e, f), (g, h, i) = (row.unbind(-1) for row in rotations.unbind(-2))
+    if form == "rpy":
+        # Yaw is found with the roll that was taken, so that they make the rotation also where the
+        # pitch is a right angle, and only their sum or difference is defined.
+        roll = torch.atan2(h, i)
+        sine, cosine = roll.sin(), roll.cos()
+        pitch = torch.atan2(-g, sine * h + cosine * i)
+        yaw = torch.atan2(sine * c - cosine * b, cosine * e - sine * f)
+        return torch.stack([roll, pitch, yaw], dim=-1)
+    rows = [  # of 4 q q^T, in which the row with the greatest diagonal is the most exact
+        torch.stack([1 + a - e - i, b + d, c + g, h - f], dim=-1),
+        torch.stack([b + d, 1 - a + e - i, f + h, c - g], dim=-1),
+        torch.stack([c + g, f + h, 1 - a - e + i, d - b], dim=-1),
+        torch.stack([h - f, c - g, d - b, 1 + a + e + i], dim=-1),
+    ]
+    outer = torch.stack(rows, dim=-2)
+    most = outer.diagonal(dim1=-2, dim2=-1).argmax(-1)[..., None, None]
+    chosen = outer.gather(-2, most.expand(*most.shape[:-1], 4)).squeeze(-2)
+    q = F.normalize(chosen, dim=-1, eps=SMALLEST)
+    q = torch.where(q[..., 3:] < 0, -q, q)
+    if form == "rotvec":
+        sine = _length(q[..., :3])
+        angle = 2 * torch.atan2(sine, q[..., 3:])
+        return q[..., :3] * torch.where(sine > SMALLEST, angle / sine.clamp_min(SMALLEST), 2.0)
+    return q.roll(1, dims=-1) if form == "wxyz" else q
 
 
 def nearest(values: Tensor, near: Tensor, form: str) -> Tensor:
@@ -87,17 +142,11 @@ def turned(vectors: Tensor, rotations: Tensor) -> Tensor:
 
 
 def orthonormal(columns: Tensor) -> Tensor:
-    """Return the rotations whose first two columns `columns`, (..., 6), stand for, (..., 3, 3).
-
-    The second column is made orthogonal to the first, and both are given the length 1 (Gram-Schmidt),
-    as by Zhou et al. 2019.
-    """
-    first = F.normalize(columns[..., :3], dim=-1, eps=SMALLEST)
-    second = columns[..., 3:]
+    """Return rotations, (..., 3, 3), of their first two columns, (..., 6), by Gram-Schmidt (Zhou 2019)."""
+    first, second = F.normalize(columns[..., :3], dim=-1, eps=SMALLEST), columns[..., 3:]
     second = second - (first * second).sum(-1, keepdim=True) * first
     second = F.normalize(second, dim=-1, eps=SMALLEST)
-    third: Tensor = torch.linalg.cross(first, second)
-    return torch.stack([first, second, third], dim=-1)
+    return torch.stack([first, second, torch.linalg.cross(first, second)], dim=-1)
 
 
 def two_columns(rotations: Tensor) -> Tensor:
@@ -106,10 +155,7 @@ def two_columns(rotations: Tensor) -> Tensor:
 
 
 def deviation(values: Tensor, form: str) -> Tensor:
-    """Return how far values (..., n) are from being any rotation: of lengths from 1, (...).
-
-    For angles, by how much they exceed two turns, as they do in degrees.
-    """
+    """Return how far lengths are from 1, or by how much angles exceed two turns: (..., n) to (...)."""
     if form in ("rotvec", "rpy"):
         return (values.abs().amax(-1) - 4 * math.pi).clamp_min(0)
     if form in QUATERNIONS:
@@ -121,103 +167,18 @@ def deviation(values: Tensor, form: str) -> Tensor:
 
 def _length(values: Tensor) -> Tensor:
     """Return the lengths of vectors (..., n), (..., 1)."""
-    length: Tensor = torch.linalg.vector_norm(values, dim=-1, keepdim=True)
-    return length
-
-
-def _of_quaternion(values: Tensor) -> Tensor:
-    """Return the matrices of quaternions (x, y, z, w), which need not have the length 1."""
-    x, y, z, w = F.normalize(values, dim=-1, eps=SMALLEST).unbind(-1)
-    rows = [
-        torch.stack([1 - 2 * (y * y + z * z), 2 * (x * y - z * w), 2 * (x * z + y * w)], dim=-1),
-        torch.stack([2 * (x * y + z * w), 1 - 2 * (x * x + z * z), 2 * (y * z - x * w)], dim=-1),
-        torch.stack([2 * (x * z - y * w), 2 * (y * z + x * w), 1 - 2 * (x * x + y * y)], dim=-1),
-    ]
-    return torch.stack(rows, dim=-2)
-
-
-def _of_rotvec(values: Tensor) -> Tensor:
-    half = _length(values) / 2
-    return _of_quaternion(torch.cat([values / 2 * torch.sinc(half / math.pi), half.cos()], dim=-1))
-
-
-def _of_rpy(values: Tensor) -> Tensor:
-    about_x, about_y, about_z = (_of_rotvec(each) for each in torch.diag_embed(values).unbind(-2))
-    return product(about_z, product(about_y, about_x))
-
-
-def _to_quaternion(rotations: Tensor) -> Tensor:
-    """Return quaternions (x, y, z, w) with w >= 0.
-
-    The 4x4 matrix below is 4 q q^T; its row with the greatest diagonal is the most exact one.
-    """
-    (a, b, c), (d, e, f), (g, h, i) = (row.unbind(-1) for row in rotations.unbind(-2))
-    rows = [
-        torch.stack([1 + a - e - i, b + d, c + g, h - f], dim=-1),
-        torch.stack([b + d, 1 - a + e - i, f + h, c - g], dim=-1),
-        torch.stack([c + g, f + h, 1 - a - e + i, d - b], dim=-1),
-        torch.stack([h - f, c - g, d - b, 1 + a + e + i], dim=-1),
-    ]
-    outer = torch.stack(rows, dim=-2)
-    most = outer.diagonal(dim1=-2, dim2=-1).argmax(-1)[..., None, None]
-    chosen = outer.gather(-2, most.expand(*most.shape[:-1], 4)).squeeze(-2)
-    q = F.normalize(chosen, dim=-1, eps=SMALLEST)
-    return torch.where(q[..., 3:] < 0, -q, q)
-
-
-def _to_rotvec(rotations: Tensor) -> Tensor:
-    q = _to_quaternion(rotations)
-    sine = _length(q[..., :3])
-    angle = 2 * torch.atan2(sine, q[..., 3:])
-    return q[..., :3] * torch.where(sine > SMALLEST, angle / sine.clamp_min(SMALLEST), 2.0)
-
-
-def _to_rpy(rotations: Tensor) -> Tensor:
-    """Return roll, pitch and yaw.
-
-    Yaw is found with the roll that was taken, so that they make the rotation also where the pitch is
-    a right angle, and only their sum or difference is defined.
-    """
-    (_, b, c), (_, e, f), (g, h, i) = (row.unbind(-1) for row in rotations.unbind(-2))
-    roll = torch.atan2(h, i)
-    sine, cosine = roll.sin(), roll.cos()
-    pitch = torch.atan2(-g, sine * h + cosine * i)
-    yaw = torch.atan2(sine * c - cosine * b, cosine * e - sine * f)
-    return torch.stack([roll, pitch, yaw], dim=-1)
-
-
-_READERS: Mapping[str, Callable[[Tensor], Tensor]] = MappingProxyType(
-    {
-        "xyzw": _of_quaternion,
-        "wxyz": lambda values: _of_quaternion(values.roll(-1, dims=-1)),
-        "rotvec": _of_rotvec,
-        "rpy": _of_rpy,
-        "6d-columns": orthonormal,
-        "6d-rows": lambda values: orthonormal(values).mT,
-    }
-)
-_WRITERS: Mapping[str, Callable[[Tensor], Tensor]] = MappingProxyType(
-    {
-        "xyzw": _to_quaternion,
-        "wxyz": lambda rotations: _to_quaternion(rotations).roll(1, dims=-1),
-        "rotvec": _to_rotvec,
-        "rpy": _to_rpy,
-        "6d-columns": two_columns,
-        "6d-rows": lambda rotations: two_columns(rotations.mT),
-    }
-)
+    return torch.linalg.vector_norm(values, dim=-1, keepdim=True)
 
 
 # The forms in which the network may predict a part of the action
-
-NUM_COLUMN_VALUES = 6
-"""The values of a predicted or planned rotation."""
 
 
 class AsIs:
     """A part that is predicted as the robot takes it.
 
-    Arguments are (..., n) each. `measured` is what the reference of the part measures.
+    Arguments are (..., n) each. `measured` is what the reference of the part measures: for `plan` and
+    `command` at the tick that carries the plan out, for `predicted` and `planned` at that of the
+    prediction.
     """
 
     commands_differ = False
@@ -232,22 +193,19 @@ class AsIs:
         return commands
 
     def plan(self, averaged: Tensor, measured: Tensor) -> Tensor:
-        """Return the plan of a mean of what `averageable` returns; see `command` for `measured`."""
+        """Return the plan of a mean of what `averageable` returns."""
         return averaged
 
     def command(self, plan: Tensor, measured: Tensor, previous: Tensor | None) -> Tensor:
-        """Return the command of a plan, which may be a mean of several.
-
-        measured: at the tick that carries it out. previous: the command before it; None for none.
-        """
+        """Return the command of a plan, or of a mean of several. previous: the command before it."""
         return plan
 
     def predicted(self, plan: Tensor, measured: Tensor) -> Tensor:
-        """Return what is to be predicted for `plan`. measured: at the tick of the prediction."""
+        """Return what is to be predicted for `plan`."""
         return plan
 
     def planned(self, predicted: Tensor, measured: Tensor) -> Tensor:
-        """Return the plan of what is predicted. measured: at the tick of the prediction."""
+        """Return the plan of what is predicted."""
         return predicted
 
     def nearest(self, commands: Tensor, near: Tensor) -> Tensor:
@@ -259,11 +217,9 @@ class RelativePart(AsIs):
     """A position to go to, which is predicted as how far to go."""
 
     def predicted(self, plan: Tensor, measured: Tensor) -> Tensor:
-        """See `AsIs.predicted`."""
         return plan - measured
 
     def planned(self, predicted: Tensor, measured: Tensor) -> Tensor:
-        """See `AsIs.planned`."""
         return predicted + measured
 
 
@@ -273,45 +229,39 @@ class AbsolutePart(AsIs):
     commands_differ = True
 
     def plan(self, averaged: Tensor, measured: Tensor) -> Tensor:
-        """See `AsIs.plan`."""
         return averaged + measured
 
     def command(self, plan: Tensor, measured: Tensor, previous: Tensor | None) -> Tensor:
-        """See `AsIs.command`."""
         return plan - measured
 
 
 class RelativeRotation(AsIs):
     """An orientation or a pose to go to, T, which is predicted as inv(T_measured) T.
 
-    A position is thus predicted in the measured frame. This is the relative pose of the Universal
-    Manipulation Interface (Chi et al. 2024). Rotations are planned and predicted as two columns of
-    their matrices, since these six numbers are continuous (Zhou et al. 2019).
+    A position is thus predicted in the measured frame, as by Chi et al. 2024. Rotations are planned and
+    predicted as two columns of their matrices, since these six numbers are continuous (Zhou et al. 2019).
     """
 
     commands_differ = True
 
     def __init__(self, part: ActionPart, source: Source) -> None:
-        assert source.form is not None, "a rotation has a form"
-        assert source.measured_form is not None, "a rotation has a form"
+        assert source.form is not None
+        assert source.measured_form is not None
         self.form: Form = source.form
         self.measured_form: Form = source.measured_form
         self._split = self.form.num_positions
-        super().__init__(ActionPart(part.name, self._split + NUM_COLUMN_VALUES, part.unit))
+        super().__init__(
+            ActionPart(part.name, self._split + ROTATION_SIZES["6d-columns"], part.unit)
+        )
 
     def averageable(self, commands: Tensor) -> Tensor:
-        """See `AsIs.averageable`."""
         return self._with_position(commands, two_columns(self._rotations(commands, self.form)))
 
     def plan(self, averaged: Tensor, measured: Tensor) -> Tensor:
-        """See `AsIs.plan`."""
         return self._with_position(averaged, two_columns(orthonormal(averaged[..., self._split :])))
 
     def command(self, plan: Tensor, measured: Tensor, previous: Tensor | None) -> Tensor:
-        """See `AsIs.command`. Of a quaternion's signs that nearest to the previous one is taken.
-
-        Without a previous one it is that nearest to what is measured.
-        """
+        """Take the sign of a quaternion that is nearest to the previous one, or else to the measured one."""
         form = self.form.rotation
         rotations = written(orthonormal(plan[..., self._split :]), form)
         if form in QUATERNIONS:
@@ -320,28 +270,24 @@ class RelativeRotation(AsIs):
         return self._with_position(plan, rotations)
 
     def predicted(self, plan: Tensor, measured: Tensor) -> Tensor:
-        """See `AsIs.predicted`."""
         inverse = self._rotations(measured, self.measured_form).mT
-        rotations = product(inverse, orthonormal(plan[..., self._split :]))
+        rotations = two_columns(product(inverse, orthonormal(plan[..., self._split :])))
         if not self._split:
-            return two_columns(rotations)
+            return rotations
         moved = turned(plan[..., : self._split] - measured[..., : self._split], inverse)
-        return torch.cat([moved, two_columns(rotations)], dim=-1)
+        return torch.cat([moved, rotations], dim=-1)
 
     def planned(self, predicted: Tensor, measured: Tensor) -> Tensor:
-        """See `AsIs.planned`."""
         start = self._rotations(measured, self.measured_form)
-        rotations = product(start, orthonormal(predicted[..., self._split :]))
+        rotations = two_columns(product(start, orthonormal(predicted[..., self._split :])))
         if not self._split:
-            return two_columns(rotations)
+            return rotations
         position = measured[..., : self._split] + turned(predicted[..., : self._split], start)
-        return torch.cat([position, two_columns(rotations)], dim=-1)
+        return torch.cat([position, rotations], dim=-1)
 
     def nearest(self, commands: Tensor, near: Tensor) -> Tensor:
-        """See `AsIs.nearest`."""
-        here = slice(self._split, None)
-        turns = nearest(commands[..., here], near[..., here], self.form.rotation)
-        return self._with_position(commands, turns)
+        given, wanted = commands[..., self._split :], near[..., self._split :]
+        return self._with_position(commands, nearest(given, wanted, self.form.rotation))
 
     def _rotations(self, values: Tensor, form: Form) -> Tensor:
         return matrices(values[..., form.num_positions :], form.rotation)
@@ -360,8 +306,6 @@ class RelativeRotation(AsIs):
         return self._with_position(measured, turns)
 
 
-LARGEST_FAULT = 0.05
-"""What values may differ from being a rotation; see `deviation`."""
 Measured = Mapping[str, Tensor]
 """Proprioception: name -> (..., K), in the units of the spec."""
 
@@ -370,20 +314,17 @@ class RelativeActions:
     """What turns actions from the robot's form, (..., A), into that of the network, (..., P), and back.
 
     Plans are what is kept from tick to tick, (..., P); see `AsIs` for the three forms. A and P differ
-    where there are rotations. Leading dimensions of all arguments must fit each other.
-
-    Parameters
-    ----------
-    spec
-        What is measured and commanded.
-    relative, absolute
-        For each such part, what `Reference.parsed` reads. Raises `UserError` if one does not fit the
-        spec.
+    where there are rotations. Leading dimensions of all arguments must fit each other. `measured` is
+    the proprioception, name -> (..., K), at the ticks that `AsIs` says.
     """
 
     def __init__(
         self, spec: PolicySpec, relative: Sequence[str], absolute: Sequence[str] = ()
     ) -> None:
+        """relative, absolute: what `Reference.parsed` reads, for each such part.
+
+        Raises `UserError` if one does not fit the spec.
+        """
         references = {each.part: each for each in parsed_once(relative, absolute)}
         self._spec = spec
         self._sources = {name: (each.option, each.of(spec)) for name, each in references.items()}
@@ -396,6 +337,10 @@ class RelativeActions:
         """The spec with the parts of the action in the form that is predicted: P values."""
         self._sizes = [part.size for part in spec.actions]
         self._predicted_sizes = [part.size for part in self.predicted_spec.actions]
+        self.mask = self._repeated([type(part) is not AsIs for part in self._parts])
+        """(P,) bool: True where the dimension is predicted in another form."""
+        self.commands_differ = self._repeated([part.commands_differ for part in self._parts])
+        """(P,) bool: True in the parts whose commands differ from their plans."""
 
     def __bool__(self) -> bool:
         """Return whether any part is predicted in another form."""
@@ -409,16 +354,6 @@ class RelativeActions:
 
     __hash__ = None  # type: ignore[assignment]
 
-    @property
-    def mask(self) -> npt.NDArray[np.bool_]:
-        """(P,) bool: True where the dimension is predicted in another form."""
-        return self._repeated([type(part) is not AsIs for part in self._parts])
-
-    @property
-    def commands_differ(self) -> npt.NDArray[np.bool_]:
-        """(P,) bool: True in the parts whose commands differ from their plans."""
-        return self._repeated([part.commands_differ for part in self._parts])
-
     def averageable(self, commands: Tensor) -> Tensor:
         """Return commands (..., A) in the form of plans, (..., P), of which means can be taken."""
         pieces = torch.split(commands, self._sizes, dim=-1)
@@ -426,25 +361,19 @@ class RelativeActions:
         return torch.cat(found, dim=-1)
 
     def plan(self, averaged: Tensor, measured: Measured) -> Tensor:
-        """Return the plans of means of what `averageable` returns, (..., P) each.
-
-        measured: at the ticks that carry them out.
-        """
+        """Return the plans of means of what `averageable` returns, (..., P) each."""
         return self._each(averaged, measured, lambda part, x, now: part.plan(x, now))
 
     def predicted(self, plans: Tensor, measured: Measured) -> Tensor:
-        """Return what is to be predicted, (..., P). measured: at the ticks of the prediction."""
+        """Return what is to be predicted for plans, (..., P) each."""
         return self._each(plans, measured, lambda part, x, now: part.predicted(x, now))
 
     def planned(self, predicted: Tensor, measured: Measured) -> Tensor:
-        """Return the plans of what is predicted, (..., P). measured: at the ticks of the prediction."""
+        """Return the plans of what is predicted, (..., P) each."""
         return self._each(predicted, measured, lambda part, x, now: part.planned(x, now))
 
     def command(self, plans: Tensor, measured: Measured, previous: Tensor | None = None) -> Tensor:
-        """Return the commands of plans, (..., A).
-
-        measured: at the ticks that carry them out. previous: the commands before, (..., A).
-        """
+        """Return the commands of plans, (..., A). previous: the commands before, (..., A)."""
         slices = self._spec.action_slices
 
         def command(part: AsIs, plan: Tensor, now: Tensor) -> Tensor:
@@ -474,27 +403,28 @@ class RelativeActions:
             name = part.predicted_part.name
             for who, form, values in (
                 (name, part.form, commands[:, self._spec.action_slices[name]]),
-                (f"what measures {name}", part.measured_form, self._measured(name, measured)),
+                (f"what measures {name}", part.measured_form, self._measured(part, measured)),
             ):
                 fault = deviation(values[..., form.num_positions :], form.rotation)
                 tick = int(fault.argmax())
                 if not fault[tick] <= LARGEST_FAULT:
+                    why = FAULTS[ROTATION_SIZES[form.rotation]]
                     raise UserError(
-                        f"{where}: {who} is not written as {form} at tick {tick}, {WANTED[form.rotation]}; "
-                        f"correct {RELATIVE} {self.references[name]}, or leave the episode out by a mask"
+                        f"{where}: {who} is not written as {form} at tick {tick}, {why}; correct "
+                        f"{RELATIVE} {self.references[name]}, or leave the episode out by a mask"
                     )
 
     def even(self, spread: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
         """Return standard deviations (P,) in which all values of a rotation have the greatest of theirs.
 
-        A turn about one axis then counts as much as about another, and the values that hardly change with
-        small turns, such as the first of the first column, do not count for more.
+        A turn about one axis then counts as much as about another.
         """
-        spread, end = spread.copy(), 0
+        spread = spread.copy()
+        where = self.predicted_spec.action_slices
         for part in self._parts:
-            end += part.predicted_part.size
             if isinstance(part, RelativeRotation):
-                spread[end - NUM_COLUMN_VALUES : end] = spread[end - NUM_COLUMN_VALUES : end].max()
+                rotation = spread[where[part.predicted_part.name]][part.form.num_positions :]
+                rotation[:] = rotation.max()
         return spread
 
     def _repeated(self, of_parts: Sequence[bool]) -> npt.NDArray[np.bool_]:
@@ -503,18 +433,16 @@ class RelativeActions:
     def _each(
         self, values: Tensor, measured: Measured, change: Callable[[AsIs, Tensor, Tensor], Tensor]
     ) -> Tensor:
-        pieces = []
-        for part, x in zip(
-            self._parts, torch.split(values, self._predicted_sizes, dim=-1), strict=True
-        ):
-            name = part.predicted_part.name
-            changed = name in self._sources
-            pieces.append(change(part, x, self._measured(name, measured)) if changed else x)
-        return torch.cat(pieces, dim=-1)
+        pieces = zip(self._parts, torch.split(values, self._predicted_sizes, dim=-1), strict=True)
+        changed = [
+            x if type(part) is AsIs else change(part, x, self._measured(part, measured))
+            for part, x in pieces
+        ]
+        return torch.cat(changed, dim=-1)
 
-    def _measured(self, part: str, measured: Measured) -> Tensor:
+    def _measured(self, part: AsIs, measured: Measured) -> Tensor:
         """Return the values that measure a part that is predicted in another form, (..., K)."""
-        source = self._sources[part][1]
+        source = self._sources[part.predicted_part.name][1]
         return torch.cat([measured[name] for name in source.vectors], dim=-1)[..., source.values]
 
 

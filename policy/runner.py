@@ -1,17 +1,11 @@
-"""PolicyRunner: maps observations to actions, and holds the memory between ticks.
-
-It is the only place that holds a memory. Evaluator and ROS node use the same runner. Each `step`
-writes to the memory exactly once, from the given observation, or raises an `ObservationError` and
-changes nothing. The previous action is an input of the network as well: it is the last command,
-unless `executed` says that the robot did something else.
-"""
+"""PolicyRunner: maps observations to actions, and holds the memory between ticks."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -21,13 +15,20 @@ from torch import Tensor
 from ttm.policy.checkpoint import load_checkpoint
 from ttm.policy.config import EngineName, Precision
 from ttm.policy.cores.core import CoreState
-from ttm.policy.engines import CompiledTorchEngine, Engine, TorchEngine, to_numpy
-from ttm.policy.errors import MalformedObservation, StaleObservation, UserError, require_choice
+from ttm.policy.engines import make_engine, to_numpy
+from ttm.policy.errors import MalformedObservation, StaleObservation, UserError
 from ttm.policy.execution import NEWEST, make_execution
 from ttm.policy.inputs import PolicyInputs
 from ttm.policy.language import embed_instruction
 from ttm.policy.policy import Policy
-from ttm.policy.snapshot import array_to_text, require_fresh, require_restorable, text_to_array
+from ttm.policy.snapshot import (
+    array_to_text,
+    plan_entries,
+    plan_of,
+    require_fresh,
+    require_restorable,
+    text_to_array,
+)
 from ttm.policy.spec import Action, Array, Observation, PolicySpec
 
 STATE = "state."
@@ -36,6 +37,11 @@ STATE = "state."
 
 class PolicyRunner:
     """Run one policy in closed loop, one episode at a time, at constant cost and memory per tick.
+
+    It is the only place that holds a memory. Evaluator and ROS node use the same runner. Each `step`
+    writes to the memory exactly once, from the given observation, or raises an `ObservationError` and
+    changes nothing. The previous action is an input of the network as well: it is the last command,
+    unless `executed` says that the robot did something else.
 
     `engine` runs the network. Unless `engine.name` is "torch", it is a compiled copy of `policy` from
     the time of construction; later hooks on `policy` and changes of it then have no effect.
@@ -59,8 +65,8 @@ class PolicyRunner:
         """Move `policy` to `device`, set it to evaluation mode, and prepare the engine.
 
         max_age_s: the greatest age of an observation, in seconds; None to accept any age.
-        engine and precision: see `make_engine`. On a CPU the preparation takes a second or more, and
-        `torch.get_num_threads()` threads run the ticks. execution: see `execute_by`.
+        engine and precision: see `make_engine`; on a CPU `torch.get_num_threads()` threads run the ticks.
+        execution: see `execute_by`.
         """
         if max_age_s is not None and not max_age_s > 0:
             raise UserError(
@@ -106,16 +112,11 @@ class PolicyRunner:
     @property
     def previous_action(self) -> Array:
         """What the next `step` takes as the previous action, (A,). Zeros before the first one."""
-        previous: Array = self._previous_action.copy()
-        return previous
+        return self._previous_action.copy()
 
     @property
     def memory_norms(self) -> npt.NDArray[np.float32]:
-        """The Euclidean norms of the vectors of the memory; see `TemporalCore.memory_norms`.
-
-        For a Token Turing Machine these are its memory tokens, (m,). They are zero after a reset,
-        unless the initial memory is learned.
-        """
+        """The norms of the vectors of the memory, such as the m tokens; see `TemporalCore.memory_norms`."""
         return to_numpy(self.policy.core.memory_norms(self._state)[0]).astype(np.float32)
 
     def execute_by(self, execution: str) -> None:
@@ -133,11 +134,10 @@ class PolicyRunner:
         embedding: npt.NDArray[Any] | None = None,
         keep_memory: bool = False,
     ) -> None:
-        """Start an episode.
+        """Start an episode, and forget the actions that were planned.
 
         embedding: of the instruction, (L,). None to take it from the checkpoint, or else to compute it
-        by the language model. keep_memory: change the instruction only, and keep memory, tick count
-        and previous action. Actions that were planned for the old instruction are forgotten.
+        by the language model. keep_memory: keep memory, tick count and previous action.
         """
         language = self._embed(instruction, embedding)
         if not keep_memory:
@@ -147,10 +147,7 @@ class PolicyRunner:
         self._language = torch.from_numpy(language[None]).to(self.device)  # (1, L)
 
     def erase_memory(self) -> None:
-        """Set the memory to the initial one, and forget the actions that were planned with it.
-
-        Instruction, tick count and previous action stay.
-        """
+        """Set the memory to the initial one, and forget the actions that were planned with it."""
         with torch.no_grad():
             self._state = self.policy.initial_state(1)
         self._plan = self._execution.initial_plan()
@@ -166,10 +163,9 @@ class PolicyRunner:
         """Run one tick.
 
         stamp_s and now_s: the time of capture and the current time, in seconds of the same clock.
-        delay_s: the time from the observation until its command will be in force. A policy that was
-        trained with delays takes it into account, up to its `longest_delay_s`; others ignore it.
-        Raises an `ObservationError` for an observation that must not enter the memory; the runner is
-        then as it was before the call.
+        delay_s: the time from the observation until its command will be in force, which only policies
+        that were trained with delays take into account. Raises an `ObservationError` for an observation
+        that must not enter the memory; the runner is then as it was before the call.
         """
         if self.instruction is None:
             raise UserError("step before reset; call reset(instruction) at the start of an episode")
@@ -185,18 +181,15 @@ class PolicyRunner:
                 "the network's action is not finite; check the observation's values, and the checkpoint"
             )
         planned, plan = self._execution.next(chunk, self._plan)
-        decoded = self._command(planned, inputs)
-        values, probabilities = self._chosen(decoded)
+        values, probabilities = self._chosen(self._command(planned, inputs))
         self._state, self._plan, self._previous_action = state, plan, values
         self.tick += 1
         return Action(self.spec, values.copy(), probabilities)
 
     def executed(self, action: npt.ArrayLike) -> None:
-        """Tell what the robot did at the last tick. The next `step` takes it as the previous action.
+        """Set what the robot did at the last tick, if limits cut the command or something held the robot.
 
-        Call this after `step` if the robot may have done something else than the command: if limits cut
-        it, or something held the robot. Training data have what was executed, and not what was commanded.
-        Without this call the previous action is the last command.
+        The next `step` takes it as the previous action: training data have what was executed.
 
         action: (A,), finite, in the spec's units; it may exceed the spec's limits. Raises
         `MalformedObservation`, and changes nothing, for anything else, and `UserError` before the first
@@ -206,24 +199,19 @@ class PolicyRunner:
             raise UserError(
                 "executed before step; call it after the step whose command the robot carried out"
             )
-        advice = f"give {self.spec.action_size} finite values in the spec's units"
         try:
             values = np.array(action, np.float32)
+            if values.shape != (self.spec.action_size,) or not np.isfinite(values).all():
+                raise ValueError(f"it has shape {values.shape}, or is not finite")
         except (TypeError, ValueError, OverflowError) as error:
             raise MalformedObservation(
-                f"the executed action is no vector of numbers ({error}); {advice}"
+                f"the executed action is no vector of numbers ({error}); give "
+                f"{self.spec.action_size} finite values in the spec's units"
             ) from error
-        if values.shape != (self.spec.action_size,) or not np.isfinite(values).all():
-            raise MalformedObservation(
-                f"the executed action has shape {values.shape}, or is not finite; {advice}"
-            )
         self._previous_action = values
 
     def snapshot(self) -> dict[str, Array]:
-        """Return the whole state of the runner as plain arrays.
-
-        The next action depends on these, the weights and the observation alone.
-        """
+        """Return all that the next action depends on beside weights and observation, as plain arrays."""
         if self.instruction is None:
             raise UserError("there is nothing to save before reset(instruction)")
         return {
@@ -231,21 +219,22 @@ class PolicyRunner:
             "instruction": text_to_array(self.instruction),
             "tick": np.array(self.tick, np.int64),
             **self._numbers(),
-            **self._execution.to_snapshot(self._plan),
+            **plan_entries(self._execution, self._plan),
         }
 
     def restore(self, snapshot: Mapping[str, Array]) -> None:
-        """Continue from `snapshot`. On the same machine, the next actions are bit-identical.
+        """Continue from `snapshot`, without its plan if a runner with another `execution` took it.
 
-        A snapshot that a runner with another `execution` took has no plan for this one, which then
-        begins with the next tick's chunk.
+        On the same machine, the next actions are bit-identical.
         """
         require_restorable(snapshot, self.spec, self._numbers())
-        self._plan = self._execution.from_snapshot(snapshot)
-        self._state = {
-            n: self._from_snapshot(snapshot[STATE + n], now) for n, now in self._state.items()
-        }
-        self._language = self._from_snapshot(snapshot["language"], self._language)
+        self._plan = plan_of(snapshot, self._execution)
+
+        def tensor(name: str, like: Tensor) -> Tensor:
+            return torch.tensor(np.asarray(snapshot[name])).to(like)[None]
+
+        self._state = {name: tensor(STATE + name, now) for name, now in self._state.items()}
+        self._language = tensor("language", self._language)
         self._previous_action = np.array(snapshot["previous_action"], np.float32)
         self.tick = int(snapshot["tick"])
         self.instruction = array_to_text(snapshot["instruction"])
@@ -292,32 +281,22 @@ class PolicyRunner:
         if self.max_age_s is None:
             return
         if stamp_s is None:
-            raise StaleObservation(
-                f"the observation has no time stamp, but none older than {self.max_age_s} s is "
-                f"accepted; give stamp_s"
-            )
+            raise StaleObservation("the observation has no time stamp; give stamp_s")
         require_fresh((time.time() if now_s is None else now_s) - stamp_s, self.max_age_s)
 
     def _inputs(self, observation: Observation, delay_s: float) -> PolicyInputs:
         """Return the inputs of one tick of one robot, (1, 1, ...), on the device."""
+
         # Frames may be read-only or flipped views, hence the copies. NumPy makes them, because a copy
         # by PyTorch would wake its threads, which then keep spinning beside those of the engine.
-        frames = {camera.name: np.array(observation[camera.name]) for camera in self.spec.cameras}
-        vectors = {
-            vector.name: np.array(observation[vector.name], np.float32)
-            for vector in self.spec.proprioception
-        }
-        images = {
-            name: torch.from_numpy(frame).permute(2, 0, 1)[None, None]
-            for name, frame in frames.items()
-        }
-        proprioception = {
-            name: torch.from_numpy(values)[None, None] for name, values in vectors.items()
-        }
+        def copied(name: str, dtype: type[np.generic]) -> Tensor:
+            return torch.from_numpy(np.array(observation[name], dtype))[None, None]
+
+        cameras, vectors = self.spec.cameras, self.spec.proprioception
         longest_s = self.policy.config.longest_delay_s
         return PolicyInputs(
-            images=images,
-            proprioception=proprioception,
+            images={c.name: copied(c.name, np.uint8).permute(0, 1, 4, 2, 3) for c in cameras},
+            proprioception={v.name: copied(v.name, np.float32) for v in vectors},
             previous_action=torch.tensor(self._previous_action)[None, None],
             previous_action_valid=torch.tensor([[self.tick > 0]]),
             language=self._language,
@@ -331,40 +310,3 @@ class PolicyRunner:
             "previous_action": self._previous_action.copy(),
             **{STATE + name: to_numpy(value[0]) for name, value in self._state.items()},
         }
-
-    def _from_snapshot(self, values: Array, like: Tensor) -> Tensor:
-        """Return a tensor (1, ...) of the type and on the device of `like`."""
-        return torch.tensor(np.asarray(values)).to(like)[None]
-
-
-def make_engine(
-    policy: Policy,
-    device: torch.device,
-    engine: EngineName = "auto",
-    precision: Precision = "float32",
-) -> Engine:
-    """Return an engine for a policy that is on `device`, in evaluation mode.
-
-    "auto" is OpenVINO on a CPU and PyTorch elsewhere. bfloat16 computes matrix products and
-    convolutions with 8 bits of mantissa; it halves the bytes of weights, whose reading takes most
-    of a tick. Raises `UserError` for values that do not go together.
-    """
-    require_choice("engine", engine, get_args(EngineName))
-    require_choice("precision", precision, get_args(Precision))
-    if engine == "auto":
-        engine = "openvino" if device.type == "cpu" else "torch"
-    if engine == "openvino":
-        if device.type != "cpu":
-            raise UserError(
-                f"engine openvino runs on the CPU, and device is '{device}'; give engine torch, or cpu"
-            )
-        # Imported here because OpenVINO may be missing where there are no wheels of it, and because
-        # its import takes time and memory in processes that run on a GPU or run no policy at all.
-        from ttm.policy.openvino_engine import OpenVinoEngine
-
-        return OpenVinoEngine(policy, precision=precision)
-    if precision != "float32":
-        raise UserError(
-            f"engine torch has no precision '{precision}'; give float32, or engine openvino on a CPU"
-        )
-    return CompiledTorchEngine(policy) if device.type == "cuda" else TorchEngine(policy)

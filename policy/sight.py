@@ -18,18 +18,14 @@ serves both, so that equal colours agree before anything is learned.
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from ttm.policy.config import SIGHT_CELLS
 from ttm.policy.cores.core import CoreState
-from ttm.policy.errors import UserError
-from ttm.policy.layers import Mlp
-from ttm.policy.presets import SIGHT_CELLS, PolicyConfig
-from ttm.policy.spec import PolicySpec
-from ttm.policy.vision import position_waves
+from ttm.policy.layers import Mlp, position_waves
 
 MEAN, LOG_WEIGHT = "sight_mean", "sight_log_weight"
 """The names of the two tensors of the memory, (B, J, C) and (B, J)."""
@@ -47,26 +43,13 @@ NOTHING = -1e4
 """The logarithm of the weight of an empty memory."""
 
 
-class SeenCells(NamedTuple):
-    """What is made of the cells of U frames."""
-
-    embedded: Tensor
-    """(U, P, E): e_p."""
-    sums: Tensor
-    """(U, J, C): the sums of x_p, weighted by the softmax of the logits over P."""
-    log_weight: Tensor
-    """(U, J): the logarithm of the sum of the exponentials of the logits."""
-    mean: Tensor
-    """(U, E): the mean of e_p."""
-
-
 class SightMemory(nn.Module):
     """Make 3 J tokens a tick of the cells of one camera, and keep the memory for `seen`."""
 
     positions: Tensor
 
     def __init__(self, width: int, num_selectors: int, cells: int = SIGHT_CELLS) -> None:
-        """width: D of the tokens. num_selectors: J. cells: along each side of a frame, so that P = cells²."""
+        """width: D. num_selectors: J. cells: along each side of a frame, so that P = cells²."""
         super().__init__()
         self.cells = cells
         self.num_selectors = num_selectors
@@ -90,12 +73,8 @@ class SightMemory(nn.Module):
 
     def initial_state(self, batch_size: int) -> CoreState:
         """Return the memory in which nothing was seen."""
-        like = self.prior.weight
-        size = (batch_size, self.num_selectors)
-        return {
-            MEAN: like.new_zeros(*size, CHANNELS),
-            LOG_WEIGHT: like.new_full(size, NOTHING),
-        }
+        like, size = self.prior.weight, (batch_size, self.num_selectors)
+        return {MEAN: like.new_zeros(*size, CHANNELS), LOG_WEIGHT: like.new_full(size, NOTHING)}
 
     def forward(
         self, colours: Tensor, index: Tensor, state: CoreState, episode_start: Tensor | None
@@ -106,64 +85,44 @@ class SightMemory(nn.Module):
         episode_start: (B, T) bool, True where the memory is emptied before the tick.
         """
         flat = (colours.float().flatten(2).transpose(1, 2) - 0.5) * COLOUR_GAIN  # (U, P, 3)
-        cells, ticks = self._cells(flat), index.flatten()
+        embedded = self.colour(flat) + self.shade(flat)  # (U, P, E)
+        hidden = F.gelu(self.of_embedding(embedded) + self.of_position(self.positions))
+        logits = self.select(hidden).transpose(1, 2)  # (U, J, P)
+        sums, log_weight = self._sums(logits.softmax(dim=-1), embedded), logits.logsumexp(dim=-1)
+        mean, ticks = embedded.mean(dim=1), index.flatten()
         now, log_weight = (
             each.index_select(0, ticks).view(*index.shape, *each.shape[1:])
-            for each in (cells.sums, cells.log_weight)
+            for each in (sums, log_weight)
         )
         seen, amount, state = _accumulated(now, log_weight, state, episode_start)
-        found = self._found(seen.flatten(0, 1), cells, ticks).view_as(seen)
+        found = self._found(seen.flatten(0, 1), embedded, mean, ticks).view_as(seen)
         seen = torch.cat([seen, amount.unsqueeze(-1) - math.log(self.cells**2)], dim=-1)
         groups = zip(self.tokens, (now, seen, found), strict=True)
         return torch.cat([layer(group) for layer, group in groups], dim=2), state
-
-    def _cells(self, colours: Tensor) -> SeenCells:
-        """Return what is made of the cells: colours (U, P, 3), in the range of `COLOUR_GAIN`."""
-        embedded = self.colour(colours) + self.shade(colours)  # (U, P, E)
-        hidden = F.gelu(self.of_embedding(embedded) + self.of_position(self.positions))
-        logits = self.select(hidden).transpose(1, 2)  # (U, J, P)
-        sums = self._sums(logits.softmax(dim=-1), embedded)  # (U, J, C)
-        return SeenCells(embedded, sums, logits.logsumexp(dim=-1), embedded.mean(dim=1))
 
     def _sums(self, weights: Tensor, embedded: Tensor) -> Tensor:
         """Return the sums of x_p, (B, J, C), with weights (B, J, P)."""
         return torch.cat([weights @ embedded, weights @ self.positions], dim=-1)
 
-    def _found(self, seen: Tensor, cells: SeenCells, ticks: Tensor) -> Tensor:
+    def _found(self, seen: Tensor, embedded: Tensor, mean: Tensor, ticks: Tensor) -> Tensor:
         """Return where the embeddings in memory are now: seen (B * T, J, C) to (B * T, J, C).
 
-        <q, e> and the constant of b are the same for all cells, so that no weight depends on them.
+        embedded and mean: e_p of U frames, (U, P, E), and e, (U, E). <q, e> and the constant of b are
+        the same for all cells, so that no weight depends on them.
         """
         prior = self.prior.weight[0]
-        query = seen[..., :EMBEDDING] - cells.mean.unsqueeze(1).index_select(0, ticks)
+        query = seen[..., :EMBEDDING] - mean.unsqueeze(1).index_select(0, ticks)
         query = F.normalize(query, dim=-1, eps=1e-3) * self.sharpness.exp()
-        here = cells.embedded.index_select(0, ticks)  # (B * T, P, E)
-        bias = cells.embedded @ prior[:EMBEDDING] + self.positions @ prior[EMBEDDING:]  # (U, P)
+        here = embedded.index_select(0, ticks)  # (B * T, P, E)
+        bias = embedded @ prior[:EMBEDDING] + self.positions @ prior[EMBEDDING:]  # (U, P)
         logits = query @ here.transpose(1, 2) + bias.index_select(0, ticks).unsqueeze(1)
         return self._sums(logits.softmax(dim=-1), here)
 
 
 def cell_colours(images: Tensor, cells: int) -> Tensor:
-    """Return the mean colours of the cells, (U, 3, cells, cells), of frames (U, 3, H, W).
-
-    images: uint8, or float in [0, 1].
-    """
+    """Return the mean colours of cells, (U, 3, cells, cells), of uint8 or float frames (U, 3, H, W)."""
     frames = images.float() / 255 if images.dtype == torch.uint8 else images
     return F.adaptive_avg_pool2d(frames, cells)
-
-
-def build_sight(spec: PolicySpec, config: PolicyConfig) -> SightMemory | None:
-    """Return the sight memory of the first camera, if the policy is to have one.
-
-    Raises `UserError` for a robot without cameras.
-    """
-    if not config.sight_tokens:
-        return None
-    if not spec.cameras:
-        raise UserError(
-            "a sight memory needs a camera, and this spec has none; leave out --sight-tokens"
-        )
-    return SightMemory(config.width, config.sight_tokens, config.sight_cells)
 
 
 def without_sight(state: CoreState) -> CoreState:
@@ -187,11 +146,9 @@ def _accumulated(
     known = past.expand(batch, -1, -1)  # (B, T, 1 + T): the ticks that each tick knows
     if episode_start is not None:
         episode = episode_start.cumsum(dim=1)
-        of_entry = F.pad(episode, (1, 0))
-        known = known & (episode.unsqueeze(2) == of_entry.unsqueeze(1))
-    logits = weight.unsqueeze(1).masked_fill(
-        ~known.unsqueeze(-1), float("-inf")
-    )  # (B, T, 1 + T, J)
+        known = known & (episode.unsqueeze(2) == F.pad(episode, (1, 0)).unsqueeze(1))
+    # (B, T, 1 + T, J)
+    logits = weight.unsqueeze(1).masked_fill(~known.unsqueeze(-1), float("-inf"))
     seen = torch.einsum("btsj,bsjc->btjc", logits.softmax(dim=2), value)
     amount = logits.logsumexp(dim=2)
     return seen, amount, {MEAN: seen[:, -1], LOG_WEIGHT: amount[:, -1]}

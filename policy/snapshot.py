@@ -13,16 +13,16 @@ import numpy as np
 import numpy.typing as npt
 
 from ttm.policy.errors import StaleObservation, UserError, require_instruction
+from ttm.policy.execution import EXECUTION, PLAN, Execution, Plan
 from ttm.policy.spec import Array, PolicySpec
 
 MOST_BYTES = 1 << 27
 """The size of the largest snapshot: those of the presets have some kB, and long histories some MB."""
 
-_HEADS = {
-    (1, 0): np.lib.format.read_array_header_1_0,
-    (2, 0): np.lib.format.read_array_header_2_0,
-}
+_HEADS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
 """Version of NumPy's format -> what reads the head of an array. `np.savez` writes no other one."""
+UNREADABLE = (OSError, ValueError, EOFError, KeyError, RuntimeError, zipfile.BadZipFile, zlib.error)
+"""What reading a hostile archive may raise."""
 
 
 def snapshot_to_bytes(snapshot: Mapping[str, Array]) -> bytes:
@@ -43,15 +43,7 @@ def snapshot_from_bytes(data: bytes) -> dict[str, Array]:
         _require_declared(io.BytesIO(data))
         with np.load(io.BytesIO(data), allow_pickle=False) as arrays:
             return {name: arrays[name] for name in arrays.files}
-    except (
-        OSError,
-        ValueError,
-        EOFError,
-        KeyError,
-        RuntimeError,
-        zipfile.BadZipFile,
-        zlib.error,
-    ) as error:
+    except UNREADABLE as error:
         raise UserError(
             f"{len(data)} bytes are no snapshot ({error}); give what snapshot_to_bytes made"
         ) from error
@@ -106,6 +98,32 @@ def require_restorable(
             )
 
 
+def plan_entries(execution: Execution, plan: Plan) -> dict[str, Array]:
+    """Return the entries of a snapshot for a plan; none for an execution that keeps nothing."""
+    copies = {PLAN + name: value.copy() for name, value in plan.items()}
+    return {EXECUTION: text_to_array(execution.name), **copies} if plan else {}
+
+
+def plan_of(snapshot: Mapping[str, Array], execution: Execution) -> Plan:
+    """Return the plan of a snapshot, or a new one if another execution made the snapshot.
+
+    Raises `UserError` if the entries of the plan have other shapes, or are not finite.
+    """
+    plan = execution.initial_plan()
+    if EXECUTION not in snapshot or array_to_text(snapshot[EXECUTION]) != execution.name:
+        return plan
+    for name, now in plan.items():
+        given = np.asarray(snapshot.get(PLAN + name))
+        numbers = given.shape == now.shape and given.dtype.kind in "if"
+        if not numbers or not np.isfinite(given).all():
+            raise UserError(
+                f"the snapshot's '{PLAN}{name}' is missing, not finite, or not of shape {now.shape}; "
+                "restore it into the policy that it was taken from"
+            )
+        plan[name] = given.astype(now.dtype)
+    return plan
+
+
 def text_to_array(text: str) -> npt.NDArray[np.uint8]:
     """Return a text as an entry of a snapshot."""
     return np.array(list(text.encode()), np.uint8)
@@ -122,10 +140,9 @@ def array_to_text(values: Array) -> str:
 def require_fresh(age_s: float, max_age_s: float) -> None:
     """Raise `StaleObservation` unless the age of an observation lies within `max_age_s` of zero.
 
-    The age is the time now minus the time of capture, in seconds. A negative age means that the stamp
-    is ahead of the clock: the two clocks differ, or one was set back, so the true age is unknown. Such
-    an observation is refused as an old one is; `max_age_s` leaves room for small differences between
-    clocks. NaN is refused.
+    The age is the time now minus the time of capture, in seconds. It is negative where the stamp is
+    ahead of the clock, so that the true age is unknown; `max_age_s` leaves room for small differences
+    between clocks. NaN is refused.
     """
     if not abs(age_s) <= max_age_s:
         problem = "ahead of the clock" if age_s < 0 else "old"

@@ -1,7 +1,7 @@
 """The contract between recording, training and running: observations, actions and control rate.
 
 One `PolicySpec` is part of every episode file and every checkpoint. A mismatch is an error when a file
-is loaded, rather than a silent resize; the idea is Rosetta's.
+is loaded, rather than a silent resize. Nothing here imports PyTorch.
 """
 
 from __future__ import annotations
@@ -10,13 +10,22 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
+from safetensors import SafetensorError, safe_open
 
-from ttm.policy.errors import MalformedObservation, MissingObservation, UserError, printable
+from ttm.policy.errors import (
+    MalformedObservation,
+    MissingObservation,
+    UserError,
+    first_line,
+    printable,
+)
 
+CHECKPOINT_FORMAT = "1"
 RATES_HZ = (1e-3, 1e5)
 """The least and greatest control rate."""
 MOST_NAME = 200
@@ -55,8 +64,7 @@ class ActionPart:
 
     Binary parts (gripper, terminate) take one of two values, `low` or `high`; these are 0 and 1 where
     they are not given. Continuous parts take any value in [`low`, `high`], which are limits of the
-    command and not statistics of data. Raises `UserError` for other kinds, for one command without
-    the other, and if `low` is not below `high`.
+    command and not statistics of data.
     """
 
     name: str
@@ -95,9 +103,8 @@ class PolicySpec:
     rate_hz: float
 
     def __post_init__(self) -> None:
-        names = [camera.name for camera in self.cameras] + [
-            vector.name for vector in self.proprioception
-        ]
+        names = [camera.name for camera in self.cameras]
+        names += [vector.name for vector in self.proprioception]
         if len(set(names)) != len(names):
             raise UserError(
                 f"observation names {names} repeat; give each camera and vector a name of its own"
@@ -106,8 +113,7 @@ class PolicySpec:
             # Data sets of some formats have a folder of this name for each camera.
             if "/" in name or name in ("", ".", ".."):
                 raise UserError(
-                    f"the name {printable(name, 100)!r} of a camera or vector cannot be one of a file; "
-                    "give one without /"
+                    f"the name {printable(name, 100)!r} cannot be one of a file; give one without /"
                 )
         if not self.actions:
             raise UserError("a PolicySpec needs at least one action part")
@@ -117,8 +123,7 @@ class PolicySpec:
         low, high = RATES_HZ
         if not low <= self.rate_hz <= high:
             raise UserError(
-                f"rate_hz is {printable(self.rate_hz, 30)}; give a finite control rate, from {low:g} "
-                f"to {high:g} Hz"
+                f"rate_hz is {printable(self.rate_hz, 30)}; give a finite control rate ({low:g} to {high:g})"
             )
 
     @property
@@ -143,16 +148,12 @@ class PolicySpec:
     @property
     def binary_mask(self) -> npt.NDArray[np.bool_]:
         """(A,) bool: True where the dimension is binary."""
-        return np.repeat(
-            [part.kind == "binary" for part in self.actions], [part.size for part in self.actions]
-        )
+        sizes = [part.size for part in self.actions]
+        return np.repeat([part.kind == "binary" for part in self.actions], sizes)
 
     @property
     def action_limits(self) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
-        """The lowest and the highest command, (A,) float32 each.
-
-        They are the two commands of binary parts, and infinite where there is no limit.
-        """
+        """The lowest and the highest command, (A,) float32 each; infinite where there is no limit."""
         sizes = [part.size for part in self.actions]
         limits = np.array([part.limits for part in self.actions], np.float32)  # (parts, 2)
         return np.repeat(limits[:, 0], sizes), np.repeat(limits[:, 1], sizes)
@@ -178,10 +179,7 @@ class PolicySpec:
         raise UserError(f"camera '{name}' is not in this spec; it has: {known}")
 
     def validate_observation(self, observation: Observation) -> None:
-        """Check that every part is there, has the right shape and type, and is finite.
-
-        Raises `MissingObservation` or `MalformedObservation`.
-        """
+        """Raise an `ObservationError` unless every part is there, has its shape and type, and is finite."""
         for camera in self.cameras:
             frame = self._require(observation, camera.name, "camera")
             shape = (camera.height, camera.width, 3)
@@ -212,24 +210,20 @@ class PolicySpec:
     def require_compatible(
         self, other: PolicySpec, *, theirs: str, ours: str = "this checkpoint"
     ) -> None:
-        """Raise `UserError`, which names the first difference, unless `other` is equal to this spec.
-
-        `theirs` and `ours` name the owners of the two specs in the error.
-        """
-        names = [tuple(c.name for c in spec.cameras) for spec in (self, other)]
-        sizes = [
-            tuple(f"{c.name} {c.width}x{c.height}" for c in spec.cameras) for spec in (self, other)
+        """Raise `UserError`, which names both owners and the first difference, unless `other` is equal."""
+        described = [
+            {
+                "robot": spec.robot,
+                "cameras": tuple(c.name for c in spec.cameras),
+                "camera sizes": tuple(f"{c.name} {c.width}x{c.height}" for c in spec.cameras),
+                "proprioception": spec.proprioception,
+                "actions": spec.actions,
+                "control rate (Hz)": spec.rate_hz,
+            }
+            for spec in (self, other)
         ]
-        pairs = [
-            ("robot", self.robot, other.robot),
-            ("cameras", *names),
-            ("camera sizes", *sizes),
-            ("proprioception", self.proprioception, other.proprioception),
-            ("actions", self.actions, other.actions),
-            ("control rate (Hz)", self.rate_hz, other.rate_hz),
-        ]
-        for what, mine, given in pairs:
-            if mine != given:
+        for what, mine in described[0].items():
+            if mine != (given := described[1][what]):
                 raise UserError(
                     f"{ours} was made for {what} {_plain(mine)}, but {theirs} has {_plain(given)}; "
                     f"use a checkpoint and a robot (or data) of the same spec"
@@ -237,7 +231,12 @@ class PolicySpec:
 
     def to_json(self) -> str:
         """Return a JSON object, from which `from_json` makes an equal spec. Infinite limits are null."""
-        return json.dumps(_finite_or_null(asdict(self)))
+        data = asdict(self)
+        for part in data["actions"]:
+            part |= {
+                end: part[end] if math.isfinite(part[end]) else None for end in ("low", "high")
+            }
+        return json.dumps(data)
 
     @classmethod
     def from_json(cls, text: str) -> PolicySpec:
@@ -251,14 +250,21 @@ class PolicySpec:
                     ProprioceptionSpec(vector["name"], tuple(vector["labels"]))
                     for vector in data["proprioception"]
                 ),
-                actions=tuple(_action_part(part) for part in data["actions"]),
+                actions=tuple(_action_part(**part) for part in data["actions"]),
                 rate_hz=data["rate_hz"],
             )
             require_plain(spec)
             return spec
         except UserError:
             raise
-        except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
+        except (
+            KeyError,
+            TypeError,
+            ValueError,
+            AttributeError,
+            ArithmeticError,
+            RecursionError,
+        ) as error:
             raise UserError(
                 f"not a PolicySpec in JSON ({error}); write it with PolicySpec.to_json"
             ) from error
@@ -279,13 +285,9 @@ class Action:
         return self.values[self.spec.action_slices[name]]
 
 
-def _action_part(data: dict[str, Any]) -> ActionPart:
-    low, high = data.pop("low"), data.pop("high")
-    return ActionPart(
-        **data,
-        low=-float("inf") if low is None else low,
-        high=float("inf") if high is None else high,
-    )
+def _action_part(*, low: float | None, high: float | None, **rest: Any) -> ActionPart:
+    low, high = -math.inf if low is None else low, math.inf if high is None else high
+    return ActionPart(**rest, low=low, high=high)
 
 
 def require_plain(spec: PolicySpec) -> None:
@@ -295,22 +297,58 @@ def require_plain(spec: PolicySpec) -> None:
     if not all(type(size) is int and size > 0 for size in sizes):
         raise TypeError(f"sizes are {sizes}, and must be whole numbers above 0")
     names = [spec.robot, *(camera.name for camera in spec.cameras)]
-    names += [vector.name for vector in spec.proprioception]
     names += [part.name for part in spec.actions]
-    names += [label for vector in spec.proprioception for label in vector.labels]
-    if not all(isinstance(name, str) for name in names):
-        raise TypeError("names and labels must be texts")
+    names += [text for vector in spec.proprioception for text in (vector.name, *vector.labels)]
     for name in names:
+        if not isinstance(name, str):
+            raise TypeError("names and labels must be texts")
         if not name.isprintable() or len(name) > MOST_NAME:
             raise ValueError(f"the name {printable(name, 100)!r} is too long, or cannot be printed")
 
 
-def _finite_or_null(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _finite_or_null(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite_or_null(item) for item in value]
-    return None if isinstance(value, float) and not np.isfinite(value) else value
+def read_header(path: Path | str) -> dict[str, str]:
+    """Return the metadata of a checkpoint, without its weights; see `ttm.policy.checkpoint`.
+
+    Raises `UserError` if the file is missing, truncated, or no checkpoint of this version.
+    """
+    if not Path(path).is_file():
+        raise UserError(
+            f"{path}: no such checkpoint; give the .safetensors file that `ttm train` wrote"
+        )
+    try:
+        with safe_open(str(path), framework="numpy") as file:
+            header = file.metadata() or {}
+    except (SafetensorError, OSError) as error:
+        raise UserError(
+            f"{path}: not a whole safetensors file ({first_line(error)}); copy it again, or train again"
+        ) from error
+    version = header.get("ttm_format")
+    if version is None:
+        raise UserError(
+            f"{path}: a safetensors file, but not a policy; give one that `ttm train` wrote"
+        )
+    if version != CHECKPOINT_FORMAT:
+        raise UserError(
+            f"{path}: checkpoint format {version}, not {CHECKPOINT_FORMAT}; update or train again"
+        )
+    return dict(header)
+
+
+def read_checkpoint_spec(path: Path | str) -> PolicySpec:
+    """Return what a checkpoint's policy observes and commands. Raises `UserError` as `read_header`."""
+    header = read_header(path)
+    try:
+        return PolicySpec.from_json(header["spec"])
+    except (KeyError, UserError) as error:
+        raise damaged(path, error) from error
+
+
+def damaged(path: Path | str, error: Exception) -> UserError:
+    """Return the error for a checkpoint whose content is not as expected."""
+    return UserError(
+        f"{path}: this checkpoint was written by another version or is damaged ({first_line(error)}); "
+        "train it again with this version"
+    )
 
 
 def _plain(value: Any) -> str:

@@ -2,20 +2,17 @@
 
 EfficientNet (Tan and Le 2019) with FiLM is that of RT-1, ResNet (He et al. 2016) with FiLM that of BC-Z
 (Jang et al. 2022). Both can be cut after an early stage, so that small frames keep a feature map of
-useful size. Their parameters are named as in `efficientnet-pytorch` and torchvision, so that ImageNet
-weights load. As in RT-1, TokenLearner (Ryoo et al. 2021) then summarises the feature map of each camera
+useful size. As in RT-1, TokenLearner (Ryoo et al. 2021) then summarises the feature map of each camera
 to a few tokens.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from importlib.util import find_spec
 from itertools import pairwise
 from pathlib import Path
 from pickle import UnpicklingError
-from types import MappingProxyType
 from typing import Any, get_args
 
 import torch
@@ -29,9 +26,7 @@ from torch.nn import functional as F
 from ttm.policy.config import VisionConfig, VisionModel
 from ttm.policy.cores.ttm import TokenLearner
 from ttm.policy.errors import UserError, require_choice
-from ttm.policy.layers import Mlp, layer_norm
-from ttm.policy.presets import PolicyConfig
-from ttm.policy.spec import PolicySpec
+from ttm.policy.layers import Mlp, layer_norm, position_waves
 
 Pixels = tuple[tuple[float, ...], tuple[float, ...]]
 """Mean and standard deviation of the three colours, as portions of white."""
@@ -68,8 +63,6 @@ class FilmNetwork(nn.Module):
 
     pixel_mean: Tensor
     pixel_std: Tensor
-    weights_used: str
-    """Which weights the network began with, in words."""
 
     def __init__(
         self,
@@ -78,6 +71,8 @@ class FilmNetwork(nn.Module):
         stem: nn.Module,
         blocks: Sequence[nn.Module],
         channels: Sequence[int],
+        *,
+        weights_used: str,
         pixels: Pixels = IMAGENET_PIXELS,
     ) -> None:
         """Put FiLM after each of `blocks`, which are called with `drop_connect_rate`.
@@ -89,7 +84,9 @@ class FilmNetwork(nn.Module):
         self.stem = stem
         self.blocks = nn.ModuleList(blocks)
         self.films = nn.ModuleList(Film(condition_size, count) for count in channels)
-        self.num_channels: int = channels[-1]
+        self.num_channels = channels[-1]
+        self.weights_used = weights_used
+        """Which weights the network began with, in words."""
         if config.norm == "group":
             _replace_batch_norm(self)
         for name, values in zip(("pixel_mean", "pixel_std"), pixels, strict=True):
@@ -119,66 +116,40 @@ def _replace_batch_norm(module: nn.Module) -> None:
             _replace_batch_norm(child)
 
 
-# Initial weights: random, ImageNet's, or those of a file
-
-
-def load_network_weights(
-    network: nn.Module,
-    config: VisionConfig,
-    *,
-    imagenet: Callable[[], str],
-    classifier: str,
-    package: str,
-) -> str:
-    """Load the weights that `config.weights` names into a network.
-
-    imagenet: returns where ImageNet's are, a URL or a file. classifier: the prefix of the names of the
-    last layer, which is left out. package: what names the parameters so.
-
-    Returns a text that says which weights were used.
-    """
+def _load_weights(network: nn.Module, config: VisionConfig, imagenet: Callable[[], str]) -> str:
+    """Load the weights of `config` and return which they are. imagenet: returns a URL or a file."""
     if config.weights == "random":
         return "random"
     if config.norm == "group":
         raise UserError(
-            f"vision weights '{config.weights}' were trained with BatchNorm, but norm is 'group'; "
-            f"set norm to 'batch' or weights to 'random'"
+            f"vision weights '{config.weights}' were trained with BatchNorm; set norm to 'batch'"
         )
-    state = (
-        _imagenet_state(config.model, imagenet())
-        if config.weights == "imagenet"
-        else _state_from_file(config.weights)
-    )
-    state = {name: value for name, value in state.items() if not name.startswith(classifier)}
-    misfit = _first_misfit(network.state_dict(), state)
-    if misfit is not None:
+    place = imagenet() if config.weights == "imagenet" else config.weights
+    is_url = config.weights == "imagenet" and "://" in place
+    loaded = _downloaded(config.model, place) if is_url else _state_from_file(place)
+    given = {name: x for name, x in loaded.items() if not name.startswith(("fc.", "_fc."))}
+    wanted = network.state_dict()
+    faults = []
+    for name, tensor in wanted.items():
+        if name in given and given[name].shape != tensor.shape:
+            faults.append(f"{name} is {tuple(given[name].shape)}, not {tuple(tensor.shape)}")
+        elif name not in given and not name.endswith("num_batches_tracked"):  # older files lack it
+            faults.append(f"{name} is missing")
+    faults += [f"{name} is not one of it" for name in given if name not in wanted]
+    if faults:
         raise UserError(
             f"vision weights '{config.weights}' do not fit {config.model} (width {config.width_coefficient}, "
-            f"depth {config.depth_coefficient}): {misfit}; give weights of the same network, with the names "
-            f"that {package} gives them"
+            f"depth {config.depth_coefficient}): {faults[0]}; give weights of the same network, with the "
+            f"names that efficientnet-pytorch or torchvision gives them"
         )
-    network.load_state_dict(state)
+    network.load_state_dict(given)
     return f"{config.weights} ({config.model})"
 
 
-def _first_misfit(wanted: Mapping[str, Tensor], given: Mapping[str, Tensor]) -> str | None:
-    """Return where two state dicts differ in names or shapes, in words, or None if they do not."""
-    for name, tensor in wanted.items():
-        if name not in given:
-            if name.endswith("num_batches_tracked"):  # older files lack it, and nothing needs it
-                continue
-            return f"{name} is missing"
-        if given[name].shape != tensor.shape:
-            return f"{name} is {tuple(given[name].shape)}, not {tuple(tensor.shape)}"
-    return next((f"{name} is not one of it" for name in given if name not in wanted), None)
-
-
-def _imagenet_state(model: str, url: str) -> dict[str, Tensor]:
-    """Read weights from a file, download them, or take them from torch's cache of such."""
-    if "://" not in url:
-        return _state_from_file(url)
+def _downloaded(model: str, url: str) -> dict[str, Tensor]:
+    """Download weights, or take them from torch's cache of such."""
     try:
-        state: dict[str, Tensor] = torch.hub.load_state_dict_from_url(
+        return torch.hub.load_state_dict_from_url(
             url, map_location="cpu", check_hash=True, weights_only=True
         )
     except (OSError, RuntimeError) as error:  # urllib's errors are OSErrors
@@ -186,7 +157,6 @@ def _imagenet_state(model: str, url: str) -> dict[str, Tensor]:
             f"ImageNet weights of {model} could not be downloaded ({error}); fetch {url} elsewhere, and "
             "give that file in place of imagenet"
         ) from error
-    return state
 
 
 def _state_from_file(path: str) -> dict[str, Tensor]:
@@ -197,18 +167,13 @@ def _state_from_file(path: str) -> dict[str, Tensor]:
             loaded: Any = load_file(path)
         else:
             loaded = torch.load(path, map_location="cpu", weights_only=True)
+        if not isinstance(loaded, dict) or not all(map(torch.is_tensor, loaded.values())):
+            raise ValueError("no state dict")
     except (SafetensorError, UnpicklingError, RuntimeError, ValueError, EOFError, OSError) as error:
-        raise _no_state_dict(path) from error
-    if not isinstance(loaded, dict) or not all(map(torch.is_tensor, loaded.values())):
-        raise _no_state_dict(path)
+        raise UserError(
+            f"vision weights '{path}' cannot be read; give a PyTorch or safetensors state dict"
+        ) from error
     return loaded
-
-
-def _no_state_dict(path: str) -> UserError:
-    return UserError(
-        f"vision weights '{path}' cannot be read; give a PyTorch or safetensors state dict, which "
-        "holds tensors by name and nothing else"
-    )
 
 
 LITE0 = "efficientnet-lite0"
@@ -219,42 +184,39 @@ LITE0_PIXELS = ((127 / 255,) * 3, (128 / 255,) * 3)
 """Mean and standard deviation that its images are normalised by, as portions of white."""
 
 
-class FilmEfficientNet(FilmNetwork):
-    """An EfficientNet; see `FilmNetwork`."""
-
-    def __init__(
-        self, config: VisionConfig, condition_size: int, image_size: tuple[int, int] | None
-    ) -> None:
-        """`image_size` is (H, W) of all cameras, or None if they differ.
-
-        With None, the padding of convolutions is computed at run time.
-        """
-        is_lite = config.model == LITE0
-        network = _efficientnet(config, image_size)
-        weights_used = load_network_weights(
-            network,
-            config,
-            imagenet=_lite0_file if is_lite else lambda: url_map[config.model],
-            classifier="_fc.",
-            package="efficientnet-pytorch",
-        )
-        activation: type[nn.Module] = nn.ReLU6 if is_lite else nn.SiLU
-        blocks = _blocks_up_to(network, config.reduction, activation)
-        channels = [block._block_args.output_filters for block in blocks]
-        stem = nn.Sequential(network._conv_stem, network._bn0, activation())
-        pixels = LITE0_PIXELS if is_lite else IMAGENET_PIXELS
-        super().__init__(config, condition_size, stem, blocks, channels, pixels)
-        self.weights_used = weights_used
+def film_efficientnet(
+    config: VisionConfig, condition_size: int, image_size: tuple[int, int] | None
+) -> FilmNetwork:
+    """Return an EfficientNet; see `build_vision`. Without `image_size`, padding is computed at run time."""
+    is_lite, network = config.model == LITE0, _efficientnet(config, image_size)
+    used = _load_weights(network, config, _lite0_file if is_lite else lambda: url_map[config.model])
+    activation: type[nn.Module] = nn.ReLU6 if is_lite else nn.SiLU
+    blocks, reduction = [], 2  # the stem has stride 2
+    for block in network._blocks:
+        stride = block._block_args.stride
+        reduction *= stride[0] if isinstance(stride, list | tuple) else stride
+        if reduction > config.reduction:
+            break
+        # The package's own SiLU is slower, and torch.compile cannot trace it.
+        block._swish = activation()
+        blocks.append(block)
+    return FilmNetwork(
+        config,
+        condition_size,
+        nn.Sequential(network._conv_stem, network._bn0, activation()),
+        blocks,
+        [block._block_args.output_filters for block in blocks],
+        weights_used=used,
+        pixels=LITE0_PIXELS if is_lite else IMAGENET_PIXELS,
+    )
 
 
 def _efficientnet(config: VisionConfig, image_size: tuple[int, int] | None) -> Any:
     """Return the whole network with random weights, by the names of `efficientnet-pytorch`."""
-    overrides = {
-        "width_coefficient": config.width_coefficient,
-        "depth_coefficient": config.depth_coefficient,
-    }
-    given: dict[str, Any] = {name: value for name, value in overrides.items() if value is not None}
-    given |= {"include_top": False, "image_size": image_size}
+    given: dict[str, Any] = {"include_top": False, "image_size": image_size}
+    for name in ("width_coefficient", "depth_coefficient"):
+        if (value := getattr(config, name)) is not None:
+            given[name] = value
     if config.model != LITE0:
         return EfficientNet.from_name(config.model, **given)
     blocks, rest = get_model_params("efficientnet-b0", given)
@@ -275,30 +237,13 @@ def _lite0_file() -> str:
     return str(files[0])
 
 
-def _blocks_up_to(network: Any, reduction: int, activation: type[nn.Module]) -> list[Any]:
-    """Return the MBConv blocks before the first that would exceed the total stride `reduction`."""
-    kept, total = [], 2  # the stem has stride 2
-    for block in network._blocks:
-        stride = block._block_args.stride
-        total *= stride[0] if isinstance(stride, list | tuple) else stride
-        if total > reduction:
-            break
-        # The package's own SiLU is slower, and torch.compile cannot trace it.
-        block._swish = activation()
-        kept.append(block)
-    return kept
-
-
 WIDTHS = (64, 128, 256, 512)
 """Channels of the four stages. The first one has a total stride of 4, and each other twice the last."""
-DEPTHS: Mapping[str, tuple[int, ...]] = MappingProxyType(
-    {"resnet18": (2, 2, 2, 2), "resnet34": (3, 4, 6, 3)}
-)
-"""Model -> residual blocks of the stages."""
-IMAGENET_FILES: Mapping[str, str] = MappingProxyType(
-    {"resnet18": "resnet18-f37072fd.pth", "resnet34": "resnet34-b627a593.pth"}
-)
-"""Model -> the file of its weights at `IMAGENET_URL`."""
+RESNETS: Mapping[str, tuple[tuple[int, ...], str]] = {
+    "resnet18": ((2, 2, 2, 2), "resnet18-f37072fd.pth"),
+    "resnet34": ((3, 4, 6, 3), "resnet34-b627a593.pth"),
+}
+"""Model -> residual blocks of the stages, and the file of its weights at `IMAGENET_URL`."""
 IMAGENET_URL = "https://download.pytorch.org/models/"
 
 
@@ -335,7 +280,9 @@ class ResNet(nn.Module):
         self.conv1 = nn.Conv2d(3, WIDTHS[0], 7, stride=2, padding=3, bias=False)
         self.bn1 = nn.BatchNorm2d(WIDTHS[0])
         widths = pairwise((WIDTHS[0], *WIDTHS))
-        for stage, ((before, width), depth) in enumerate(zip(widths, DEPTHS[model], strict=True)):
+        for stage, ((before, width), depth) in enumerate(
+            zip(widths, RESNETS[model][0], strict=True)
+        ):
             first = ResidualBlock(before, width, 2 if stage else 1)
             others = (ResidualBlock(width, width, 1) for _ in range(depth - 1))
             self.add_module(f"layer{stage + 1}", nn.Sequential(first, *others))
@@ -343,58 +290,36 @@ class ResNet(nn.Module):
             if isinstance(module, nn.Conv2d):
                 nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
 
-    def blocks(self, reduction: int) -> list[ResidualBlock]:
-        """Return the blocks up to a total stride of `reduction`."""
-        stages = [stage for stage in range(len(WIDTHS)) if 4 << stage <= reduction]
-        return [block for stage in stages for block in self.get_submodule(f"layer{stage + 1}")]  # type: ignore[attr-defined]
 
-
-class FilmResNet(FilmNetwork):
-    """A ResNet; see `FilmNetwork`."""
-
-    def __init__(self, config: VisionConfig, condition_size: int) -> None:
-        """Raises `UserError` for the coefficients of width and depth, which a ResNet does not have."""
-        if config.width_coefficient is not None or config.depth_coefficient is not None:
-            raise UserError(
-                f"{config.model} has neither a width_coefficient nor a depth_coefficient; leave them out"
-            )
-        network = ResNet(config.model)
-        weights_used = load_network_weights(
-            network,
-            config,
-            imagenet=lambda: IMAGENET_URL + IMAGENET_FILES[config.model],
-            classifier="fc.",
-            package="torchvision",
+def film_resnet(config: VisionConfig, condition_size: int) -> FilmNetwork:
+    """Return a ResNet. Raises `UserError` for coefficients of width and depth, which it does not have."""
+    if config.width_coefficient is not None or config.depth_coefficient is not None:
+        raise UserError(
+            f"{config.model} has neither a width_coefficient nor a depth_coefficient; leave them out"
         )
-        stem = nn.Sequential(network.conv1, network.bn1, nn.ReLU(), nn.MaxPool2d(3, 2, padding=1))
-        blocks = network.blocks(config.reduction)
-        super().__init__(
-            config, condition_size, stem, blocks, [block.conv2.out_channels for block in blocks]
-        )
-        self.weights_used = weights_used
-
-
-def shared_vision(spec: PolicySpec, config: PolicyConfig) -> FilmNetwork | None:
-    """Return the network that all cameras of a robot share, or None for a robot without cameras."""
-    if not spec.cameras:
-        return None
-    sizes = {(camera.height, camera.width) for camera in spec.cameras}
-    common_size = next(iter(sizes)) if len(sizes) == 1 else None
-    return build_vision(config.vision, config.language_size, common_size)
+    network = ResNet(config.model)
+    used = _load_weights(network, config, lambda: IMAGENET_URL + RESNETS[config.model][1])
+    stem = nn.Sequential(network.conv1, network.bn1, nn.ReLU(), nn.MaxPool2d(3, 2, padding=1))
+    stages = [stage for stage in range(len(WIDTHS)) if 4 << stage <= config.reduction]
+    blocks: list[Any] = [
+        x for i in stages for x in network.get_submodule(f"layer{i + 1}").children()
+    ]
+    channels = [block.conv2.out_channels for block in blocks]
+    return FilmNetwork(config, condition_size, stem, blocks, channels, weights_used=used)
 
 
 def build_vision(
     config: VisionConfig, condition_size: int, image_size: tuple[int, int] | None
 ) -> FilmNetwork:
-    """Return the network of `config.model`.
+    """Return the network of `config.model`, with random or given weights.
 
     condition_size: E, the width of the code of the instruction. image_size: (H, W) of all cameras, or
     None if they differ. Raises `UserError` if there is no such model, or its weights do not fit.
     """
     require_choice("the vision model", config.model, get_args(VisionModel))
-    if config.model in DEPTHS:
-        return FilmResNet(config, condition_size)
-    return FilmEfficientNet(config, condition_size, image_size)
+    if config.model in RESNETS:
+        return film_resnet(config, condition_size)
+    return film_efficientnet(config, condition_size, image_size)
 
 
 class CameraTokens(nn.Module):
@@ -419,42 +344,4 @@ class CameraTokens(nn.Module):
         """Map features, (B, C, h, w), to tokens, (B, K, D)."""
         cells = features.flatten(2).transpose(1, 2)  # (B, h * w, C)
         summary = self.summarizer(self.project(cells) + self.position + self.camera)
-        out: Tensor = summary + self.mlp(self.norm(summary))
-        return out
-
-
-def position_waves(grid: tuple[int, int], width: int) -> Tensor:
-    """Return the position embedding of the cells of a map, (h * w, D).
-
-    One half of the channels are sines and cosines of the row, the other half of the column. The
-    waves range from a quarter wave over the map, which orders all positions, to one of two cells.
-    """
-    rows, columns = torch.meshgrid(*(torch.arange(size) + 0.5 for size in grid), indexing="ij")
-    axes = []
-    for place, size, channels in (
-        (rows, grid[0], width // 2),
-        (columns, grid[1], width - width // 2),
-    ):
-        cycles = torch.logspace(
-            math.log2(0.25), math.log2(max(size / 2, 0.5)), (channels + 1) // 2, base=2.0
-        )
-        angle = 2 * math.pi * place.flatten()[:, None] / size * cycles  # (h * w, channels / 2)
-        axes.append(torch.cat([angle.sin(), angle.cos()], dim=1)[:, :channels])
-    return torch.cat(axes, dim=1)
-
-
-def build_camera_tokens(
-    spec: PolicySpec, config: PolicyConfig, vision: FilmNetwork | None
-) -> nn.ModuleList:
-    """Return one `CameraTokens` for each camera of a robot, for the feature maps of `vision`."""
-    stride = config.vision.reduction
-    return nn.ModuleList(
-        CameraTokens(
-            vision.num_channels,
-            (-(-camera.height // stride), -(-camera.width // stride)),
-            config.width,
-            config.tokens_per_camera,
-        )
-        for camera in spec.cameras
-        if vision is not None
-    )
+        return summary + self.mlp(self.norm(summary))

@@ -9,17 +9,15 @@ import torch
 
 from ttm.policy.checkpoint import load_checkpoint
 from ttm.policy.execution import EXECUTION
-from ttm.policy.policy import Policy
-from ttm.policy.presets import PRESETS
+from ttm.policy.policy import PRESETS, Policy
 from ttm.policy.runner import STATE, PolicyRunner
 from ttm.policy.spec import PolicySpec
-from ttm.sim.environment import Env, Expert, expert_of, spec_of
+from ttm.sim.environment import Env, expert_of, spec_of
 from ttm.sim.rollout import Actor
 from ttm.sim.shipped import checkpoint_path
 
 UNTRAINED = "none"
 EXPERT = "expert"
-UNTRAINED_SEED = 0
 
 
 class PolicyActor:
@@ -27,42 +25,33 @@ class PolicyActor:
 
     def __init__(self, runner: PolicyRunner, embeddings: Mapping[str, np.ndarray]):
         """embeddings: instruction -> (L,) float32, for those that the policy does not know itself."""
-        self._runner = runner
-        self._embeddings = embeddings
+        self.runner, self._embeddings = runner, embeddings
         self.delay_s = 0.0
         """What the policy is told of the time until its command is in force."""
 
-    def execute_by(self, execution: str) -> None:
-        """See `PolicyRunner.execute_by`."""
-        self._runner.execute_by(execution)
-
     @property
     def policy(self) -> Policy:
-        """The policy that the runner runs."""
-        return self._runner.policy
+        return self.runner.policy
 
     def embedding(self, instruction: str) -> np.ndarray | None:
         """Return the embedding, (L,), of an instruction that the policy does not know itself."""
         return self._embeddings.get(instruction)
 
     def reset(self, instruction: str) -> None:
-        """See `Actor.reset`."""
-        self._runner.reset(instruction, embedding=self.embedding(instruction))
+        self.runner.reset(instruction, embedding=self.embedding(instruction))
 
     def act(self, observation: Mapping[str, np.ndarray]) -> np.ndarray:
-        """See `Actor.act`."""
-        return self._runner.step(observation, delay_s=self.delay_s).values
+        return self.runner.step(observation, delay_s=self.delay_s).values
 
     def executed(self, action: np.ndarray) -> None:
-        """See `Actor.executed`."""
-        self._runner.executed(action)
+        self.runner.executed(action)
 
     def memory(self) -> dict[str, np.ndarray]:
         """Return a copy of the memory: the tensors of the core's state, without the batch axis.
 
         Instruction, previous action and tick count are no part of it.
         """
-        snapshot = self._runner.snapshot()
+        snapshot = self.runner.snapshot()
         return {name: value for name, value in snapshot.items() if name.startswith(STATE)}
 
     def set_memory(self, memory: Mapping[str, np.ndarray]) -> None:
@@ -70,8 +59,8 @@ class PolicyActor:
 
         Actions that were planned with the old memory are forgotten, as they would carry on what it held.
         """
-        kept = {n: value for n, value in self._runner.snapshot().items() if n != EXECUTION}
-        self._runner.restore({**kept, **memory})
+        kept = {n: value for n, value in self.runner.snapshot().items() if n != EXECUTION}
+        self.runner.restore({**kept, **memory})
 
 
 class ExpertActor:
@@ -79,23 +68,19 @@ class ExpertActor:
 
     def __init__(self, env: Env):
         self._env = env
-        self._expert: Expert | None = None
 
     def reset(self, instruction: str) -> None:
-        """See `Actor.reset`."""
         self._expert = expert_of(self._env)
 
     def act(self, observation: Mapping[str, np.ndarray]) -> np.ndarray:
-        """See `Actor.act`."""
-        assert self._expert is not None
         return self._expert.action()
 
     def executed(self, action: np.ndarray) -> None:
-        """See `Actor.executed`. An expert sees in the simulator what was done."""
+        """Do nothing: an expert sees in the simulator what was done."""
 
 
 def resolve_checkpoint(checkpoint: str) -> str:
-    """Return what `make_actor` takes for the value of an option: `none`, `expert`, or a file's path.
+    """Return `none`, `expert`, or the path of the file that an option names.
 
     Raises `UserError` if there is no such file.
     """
@@ -103,7 +88,7 @@ def resolve_checkpoint(checkpoint: str) -> str:
 
 
 def make_actor(source: str, env: Env, embeddings: Mapping[str, np.ndarray]) -> Actor:
-    """source: the path of a checkpoint, `none` for an untrained network, or `expert`."""
+    """Return what drives an episode. source: see `resolve_checkpoint`."""
     if source == EXPERT:
         return ExpertActor(env)
     return PolicyActor(PolicyRunner(load_policy(source, spec_of(env))), embeddings)
@@ -124,5 +109,5 @@ def load_policy(source: str, spec: PolicySpec) -> Policy:
 def untrained_policy(spec: PolicySpec) -> Policy:
     """Return the tiny preset as it is before any training, with the same weights every time."""
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(UNTRAINED_SEED)
+        torch.manual_seed(0)
         return Policy(spec, PRESETS["tiny"])

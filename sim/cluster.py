@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -24,7 +24,8 @@ from ttm.policy.errors import UserError, first_line
 from ttm.policy.files import write_atomically
 from ttm.sim.workers import (
     Job,
-    Worker,
+    MakeWorker,
+    Workers,
     hold_worker,
     holds_worker,
     require_same_software,
@@ -44,7 +45,7 @@ CONNECTION_S = 5.0
 class Start:
     """What a process needs to make its worker."""
 
-    make_worker: Callable[..., Worker[Any, Any]]
+    make_worker: MakeWorker
     arguments: tuple[Any, ...]
     """What it is called with. The files of those that are a `Path` are in `files`."""
     files: Mapping[int, tuple[str, bytes]]
@@ -53,28 +54,27 @@ class Start:
     """The software of the machine where the command runs."""
 
 
-class Cluster:
-    """Workers on the machines of a Ray cluster; see `ttm.sim.workers.Workers`.
+class Cluster(Workers):
+    """Workers on the machines of a Ray cluster; see `ttm.sim.workers.WorkerPool`.
 
-    Parameters
-    ----------
-    make_worker, arguments, advice
-        See `ttm.sim.workers.WorkerPool`.
-    address : str
-        What `ray.init` takes on a machine of the cluster: HOST:PORT or auto.
-    most : int, optional
-        The largest number of jobs at once. None for as many as Ray has processors for.
+    address: HOST:PORT or auto. most: the largest number of jobs at once, by default as many as Ray has
+    processors for.
     """
 
     def __init__(
         self,
-        make_worker: Callable[..., Worker[Any, Any]],
+        make_worker: MakeWorker,
         arguments: tuple[Any, ...],
         address: str,
         most: int | None,
         advice: str,
     ):
-        self._start = Start(make_worker, arguments, _files(arguments), software())
+        files = {
+            index: (argument.name, argument.read_bytes())
+            for index, argument in enumerate(arguments)
+            if isinstance(argument, Path)
+        }
+        self._start = Start(make_worker, arguments, files, software())
         self._address, self._most, self._advice = address, most, advice
 
     def start(self) -> None:
@@ -86,17 +86,15 @@ class Cluster:
         )
 
     @property
-    def limit(self) -> int:
+    def limit(self) -> int:  # type: ignore[override]
         """Twice the cluster's processors: what waits tells Ray's autoscaler that more are wanted."""
         return self._most or max(1, 2 * int(ray.cluster_resources().get("CPU", 0)))
 
     def submit(self, job: Job) -> Future[Any]:
-        """Hand a job over to Ray."""
         future: Future[Any] = self._task.remote(self._started, job).future()
         return future
 
     def result(self, job: Job, future: Future[Any]) -> Any:
-        """Return the result of a job, and write its files into the job's folder."""
         try:
             result, files = future.result()
         except RayTaskError as error:
@@ -114,14 +112,6 @@ class Cluster:
     def close(self) -> None:
         """Leave the cluster. Jobs that are under way are given up."""
         ray.shutdown()
-
-
-def _files(arguments: tuple[Any, ...]) -> dict[int, tuple[str, bytes]]:
-    return {
-        index: (argument.name, argument.read_bytes())
-        for index, argument in enumerate(arguments)
-        if isinstance(argument, Path)
-    }
 
 
 def _connect(address: str) -> None:
@@ -152,7 +142,6 @@ def _run_on_node(started: list[ray.ObjectRef[Start]], job: Any) -> tuple[Any, di
 
 
 def _hold(start: Start) -> None:
-    """Make the worker of this process."""
     with TemporaryDirectory() as folder:
         arguments = list(start.arguments)
         for index, (name, data) in start.files.items():

@@ -1,4 +1,4 @@
-"""Recording scripted demonstrations, one crash-safe HDF5 file per episode, by several workers."""
+"""`ttm collect`: scripted demonstrations, one crash-safe HDF5 file per episode, by several workers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
-from tyro.conf import arg
 
 from ttm.datasets.console import track
 from ttm.datasets.dataset import SPLIT_EVERY
@@ -18,8 +17,9 @@ from ttm.policy.errors import UserError, options, require_at_least
 from ttm.policy.files import partial_path
 from ttm.policy.language import LANGUAGE_MODEL, embed_instruction
 from ttm.policy.runner import PolicyRunner
-from ttm.policy.spec import ActionPart, PolicySpec
+from ttm.policy.spec import PolicySpec
 from ttm.sim.actors import load_policy
+from ttm.sim.condition import Condition
 from ttm.sim.environment import (
     ALL_TASKS,
     EXECUTED,
@@ -31,16 +31,26 @@ from ttm.sim.environment import (
     spec_of,
 )
 from ttm.sim.shipped import FIRST_DEMONSTRATION_SEED, KITCHEN, CueName, checkpoint_path
-from ttm.sim.tasks.table import GROUP_DESCRIPTIONS, TASK_DESCRIPTIONS, TASK_METAVAR
-from ttm.sim.workers import RAY, WorkerPool
+from ttm.sim.workers import RAY, TASK, WorkerPool
 
-# The options of `ttm collect`.
+MOST_FAILURES = 100
+"""After so many failed episodes of a task in a row, no more are tried. An expert that solves one in
+ten initial states gets there in one of 38,000 cases."""
+TAKEOVER_TICKS = (8, 45)
+"""The expert takes over from a driving policy after a number of ticks in this range."""
+FINAL_TICKS = 3
+"""Ticks that are recorded after success, with `terminate` commanded."""
 
-TASK = arg(
-    metavar=TASK_METAVAR,
-    help=f"What to demonstrate, --episodes times each: {TASK_DESCRIPTIONS}; {GROUP_DESCRIPTIONS}. "
-    "Another --env has tasks of its own.",
-)
+NOISE = {"arm_translation": 0.012, "arm_rotation": 0.03, "base": 0.08}
+"""Standard deviation of a tick's noise at level 1, in the unit of the action part of that name."""
+PUSH = {"arm_translation": 0.04, "arm_rotation": 0.08, "base": 0.3}
+"""Largest value of a push, which lasts some ticks, at level 1."""
+NOISE_PORTION, PUSH_PORTION = 0.2, 0.6
+"""The same for other parts, as portions of their largest command."""
+PUSH_PROBABILITY = 0.05
+SLIP_PROBABILITY = 0.015
+"""Probability in each tick, at level 1, that the gripper opens or closes by itself for some ticks."""
+GRIPPER = "gripper"
 
 
 @dataclass(frozen=True)
@@ -77,121 +87,38 @@ class CollectCommand:
     """Hide the cue of memory tasks, or leave it on, so that the episodes need no memory."""
 
     def run(self) -> int:
+        """Record, and print how many episodes there are."""
         require_at_least(1, options(self, "episodes", "workers"))
         require_at_least(0, options(self, "first_seed", "disturbance", "gap"))
-
-        return collect(
-            self.out,
-            task=self.task,
-            env=self.env,
-            episodes=self.episodes,
+        facts = inspect_env(self.env)
+        names = facts.choose(self.task)
+        facts.require_expert()
+        needs_memory_task = Condition(self.gap, cue=self.cue).needs_memory_task
+        require_memory_tasks(self.env, names, needs_memory_task)
+        embeddings = {text: embed_instruction(text) for name in names for text in facts.tasks[name]}
+        checkpoint = checkpoint_path(self.policy) if self.policy else None
+        if checkpoint:
+            load_policy(str(checkpoint), facts.spec)  # finds out here that it does not fit
+        self.out.mkdir(parents=True, exist_ok=True)
+        pool = WorkerPool(
+            Recorder,
+            (self.env, self.disturbance, checkpoint, embeddings, self.gap, self.cue),
             workers=self.workers,
             ray=self.ray,
-            first_seed=self.first_seed,
-            disturbance=self.disturbance,
-            policy=self.policy,
-            gap=self.gap,
-            cue=self.cue,
+            advice="; what was recorded is kept, and the same command goes on",
         )
-
-
-# Disturbing the executed action, so that demonstrations show recovery (DART, Laskey et al. 2017).
-#
-# The robot executes the disturbed action. The recorded action stays the expert's own.
-
-NOISE = {"arm_translation": 0.012, "arm_rotation": 0.03, "base": 0.08}
-"""Standard deviation of a tick's noise at level 1, in the unit of the action part of that name."""
-PUSH = {"arm_translation": 0.04, "arm_rotation": 0.08, "base": 0.3}
-"""Largest value of a push, which lasts some ticks, at level 1."""
-NOISE_PORTION, PUSH_PORTION = 0.2, 0.6
-"""The same for other parts, as portions of their largest command."""
-PUSH_PROBABILITY = 0.05
-SLIP_PROBABILITY = 0.015
-"""Probability in each tick, at level 1, that the gripper opens or closes by itself for some ticks."""
-GRIPPER = "gripper"
-
-
-class Disturbance:
-    """Noise at every tick, and sometimes a push or a slip of the gripper.
-
-    Only continuous action parts with finite limits get noise and pushes. Each episode's level is
-    drawn once: a third of the episodes is left alone, so that the clean motion is seen too.
-
-    Parameters
-    ----------
-    rng : numpy.random.Generator
-        All that is random is drawn from it.
-    level : float
-        Scales the disturbance.
-    spec : PolicySpec
-        Says what the parts of an action are.
-    """
-
-    def __init__(self, rng: np.random.Generator, level: float, spec: PolicySpec):
-        self._rng = rng
-        self._level = 0.0 if rng.random() < 1 / 3 else level * rng.uniform(0.2, 1.0)
-        self._slices = spec.action_slices
-        disturbed = [
-            part
-            for part in spec.actions
-            if part.kind == "continuous" and np.isfinite(_largest(part))
-        ]
-        self._noise = {p.name: NOISE.get(p.name, NOISE_PORTION * _largest(p)) for p in disturbed}
-        self._largest_push = {
-            p.name: PUSH.get(p.name, PUSH_PORTION * _largest(p)) for p in disturbed
-        }
-        self._push = np.zeros(spec.action_size)
-        self._push_ticks = 0
-        self._slip_ticks = 0
-        self._slip_to = 1.0
-
-    def __call__(self, action: np.ndarray) -> np.ndarray:
-        """Return the action (A,) to execute instead of `action` (A,)."""
-        if self._level == 0.0:
-            return action
-        executed = action.astype(np.float64)
-        self._draw()
-        for name, deviation in self._noise.items():
-            where = self._slices[name]
-            size = where.stop - where.start
-            executed[where] += self._level * self._rng.normal(0.0, deviation, size)
-        if self._push_ticks > 0:
-            executed += self._push
-            self._push_ticks -= 1
-        if self._slip_ticks > 0:
-            executed[self._slices[GRIPPER]] = self._slip_to
-            self._slip_ticks -= 1
-        return executed
-
-    def _draw(self) -> None:
-        """Decide whether a push or a slip begins at this tick."""
-        if self._push_ticks == 0 and self._rng.random() < PUSH_PROBABILITY:
-            self._push_ticks = int(self._rng.integers(2, 7))
-            self._push[:] = 0.0
-            for name, largest in self._largest_push.items():
-                where = self._slices[name]
-                size = where.stop - where.start
-                self._push[where] = self._level * self._rng.uniform(-largest, largest, size)
-        if GRIPPER not in self._slices:
-            return
-        if self._slip_ticks == 0 and self._rng.random() < SLIP_PROBABILITY * self._level:
-            self._slip_ticks = int(self._rng.integers(1, 4))
-            self._slip_to = float(self._rng.integers(2))
-
-
-def _largest(part: ActionPart) -> float:
-    return max(abs(part.low), abs(part.high))
-
-
-# Recording one episode: the expert's actions, or a policy's that the expert takes over from.
-#
-# With a driving policy every tick is labelled with what the expert would have done there, so that the
-# next policy learns to correct its own mistakes (DAgger, Ross et al. 2011).
-
-TAKEOVER_TICKS = (8, 45)
-"""The expert takes over from a driving policy after a number of ticks in this range."""
-FINAL_TICKS = 3
-"""Ticks that are recorded after success, with `terminate` commanded."""
+        begun: list[Path] = []
+        try:
+            with pool:
+                for name in names:
+                    first = RecordingJob(name, self.first_seed, self.out, checkpoint is not None)
+                    kept = _record(first, self.episodes, pool, begun)
+                    count = sum(track(kept, name, total=self.episodes))
+                    print(f"{name}: {count} episodes in {self.out}")
+        finally:
+            for path in begun:  # a worker that was ended leaves a part
+                partial_path(path).unlink(missing_ok=True)
+        return 0
 
 
 @dataclass(frozen=True)
@@ -207,28 +134,43 @@ class RecordingJob:
 
     @property
     def path(self) -> Path:
-        """The episode's file."""
         kind = "rollout" if self.driven else "demo"
         return self.folder / f"{self.task}_{kind}_{self.seed}.hdf5"
 
 
-class Recorder:
-    """Records episodes with one environment and, if given, one driving policy.
+def _record(
+    first: RecordingJob, episodes: int, pool: WorkerPool, begun: list[Path]
+) -> Iterator[int]:
+    """Yield 1 for each kept episode. Failed seeds are replaced by the next ones until all are kept.
 
-    Parameters
-    ----------
-    environment : str
-        The environment's Gymnasium ID.
-    disturbance : float
-        How strongly the execution is disturbed.
-    policy : Path, optional
-        Checkpoint of the driving policy.
-    embeddings : mapping
-        Instruction -> sentence embedding (L,). Others are computed when they are met.
-    gap : int, optional
-        The ticks for which memory tasks hide their cue. None for those that each episode draws.
-    cue : {"hidden", "left_on"}
-        Whether memory tasks hide their cue at all.
+    first: the one with the lowest seed. begun: receives the files that are being recorded.
+    """
+    missing, seed, failures = episodes, first.seed, 0
+    while missing > 0:
+        jobs = [replace(first, seed=seed + i) for i in range(missing)]
+        seed += missing
+        new = [job for job in jobs if not job.path.exists()]
+        begun[:] = [job.path for job in new]
+        there = repeat(True, len(jobs) - len(new))
+        for kept in chain(there, (recorded for _, recorded in pool.run(new))):
+            failures = 0 if kept else failures + 1
+            if failures >= MOST_FAILURES:
+                raise UserError(
+                    f"the expert failed in {failures} episodes of task '{first.task}' in a row, and "
+                    f"{episodes - missing} of {episodes} are recorded; see whether it solves the task "
+                    "with ttm evaluate --checkpoint expert, or disturb it less with --disturbance"
+                )
+            missing -= kept
+            if kept:
+                yield 1
+
+
+class Recorder:
+    """Records episodes with one environment and, if given, the checkpoint of a driving policy.
+
+    With a driving policy every tick is labelled with what the expert would have done there, so that the
+    next policy learns to correct its own mistakes (DAgger, Ross et al. 2011). embeddings: instruction ->
+    sentence embedding (L,); others are computed when they are met. See `CollectCommand` for the rest.
     """
 
     def __init__(
@@ -252,10 +194,14 @@ class Recorder:
             seed=job.seed, options=reset_options(job.task, self._gap, self._cue)
         )
         instruction = info["instruction"]
-        embedding = self._embedding(instruction)
+        if instruction not in self._embeddings:
+            self._embeddings[instruction] = embed_instruction(instruction)
+        embedding = self._embeddings[instruction]
+        if self._runner:
+            self._runner.reset(instruction, embedding=embedding)
         rng = np.random.default_rng((job.seed, 1))
         with EpisodeWriter(job.path, self._spec) as writer:
-            success = self._drive(writer, observation, info, embedding, rng)
+            success = self._drive(writer, observation, info, rng)
             if not success and self._runner is None:
                 return False
             writer.finish(
@@ -270,44 +216,36 @@ class Recorder:
         return True
 
     def close(self) -> None:
-        """Free the environment."""
         self._env.close()
-
-    def _embedding(self, instruction: str) -> np.ndarray:
-        if instruction not in self._embeddings:
-            self._embeddings[instruction] = embed_instruction(instruction)
-        return self._embeddings[instruction]
 
     def _drive(
         self,
         writer: EpisodeWriter,
         observation: dict[str, np.ndarray],
         info: dict[str, Any],
-        embedding: np.ndarray,
         rng: np.random.Generator,
     ) -> bool:
-        """Run the episode into `writer`: record the expert's action, execute the driver's.
+        """Record the expert's action, execute the driver's, and return whether the episode succeeded.
 
         What is recorded as executed is also what a driving policy is told.
-
-        Returns whether the episode succeeded.
         """
-        env, expert = self._env, expert_of(self._env)
+        expert = expert_of(self._env)
         disturb = Disturbance(rng, self._disturbance, self._spec)
         takeover_tick = int(rng.integers(*TAKEOVER_TICKS)) if self._runner else 0
-        if self._runner:
-            self._runner.reset(info["instruction"], embedding=embedding)
         tick, ticks_left = 0, FINAL_TICKS
         while ticks_left > 0:
             label = expert.action()
             command = self._runner.step(observation).values if self._runner else label
             if tick >= takeover_tick:
                 command = label
-            success = bool(info["success"])
             seen, before = {name: np.array(value) for name, value in observation.items()}, info
+            success = bool(before["success"])
             given = disturb(command) if command is label else command
-            observation, _, _, truncated, info = env.step(given)
-            executed = _executed(command, given, before, info)
+            observation, _, _, truncated, info = self._env.step(given)
+            # A disturbance is left out, because it stands for what no robot reports, such as a slipping
+            # wheel. A robot that is held cannot be disturbed.
+            disturbed = given is not command and before.get("go", True)
+            executed = command if disturbed else info.get(EXECUTED, command)
             writer.append(
                 seen,
                 label,
@@ -325,140 +263,57 @@ class Recorder:
         return bool(info["success"])
 
 
-def _executed(
-    command: np.ndarray, given: np.ndarray, before: Mapping[str, Any], after: Mapping[str, Any]
-) -> np.ndarray:
-    """Return the action (A,) that the policy sees as its previous one at the next tick.
+class Disturbance:
+    """Disturbs the executed action, so that demonstrations show recovery (DART, Laskey et al. 2017).
 
-    It is what the environment says that it executed. A disturbance is left out, because it stands for
-    what no robot reports, such as a slipping wheel. A robot that is held cannot be disturbed.
-    command: the driver's; given: the same, perhaps disturbed. before and after: the infos of the tick.
+    The robot executes the disturbed action, and the expert's own is recorded. There is noise at every
+    tick, and sometimes a push or a slip of the gripper. Only continuous action parts with finite limits
+    get noise and pushes. A third of the episodes is left alone, so that the clean motion is seen too.
+    level: scales the disturbance.
     """
-    disturbed = given is not command and before.get("go", True)
-    executed: np.ndarray = command if disturbed else after.get(EXECUTED, command)
-    return executed
 
+    def __init__(self, rng: np.random.Generator, level: float, spec: PolicySpec):
+        self._rng = rng
+        self._level = 0.0 if rng.random() < 1 / 3 else level * rng.uniform(0.2, 1.0)
+        self._slices = spec.action_slices
+        self._noise: dict[str, float] = {}
+        self._largest_push: dict[str, float] = {}
+        for part in spec.actions:
+            largest = max(abs(part.low), abs(part.high))
+            if part.kind == "continuous" and np.isfinite(largest):
+                self._noise[part.name] = NOISE.get(part.name, NOISE_PORTION * largest)
+                self._largest_push[part.name] = PUSH.get(part.name, PUSH_PORTION * largest)
+        self._push = np.zeros(spec.action_size)
+        self._push_ticks = self._slip_ticks = 0
+        self._slip_to = 1.0
 
-MOST_FAILURES = 100
-"""After so many failed episodes of a task in a row, no more are tried. An expert that solves one in
-ten initial states gets there in one of 38,000 cases."""
+    def __call__(self, action: np.ndarray) -> np.ndarray:
+        """Return the action (A,) to execute instead of `action` (A,)."""
+        if self._level == 0.0:
+            return action
+        executed = action.astype(np.float64)
+        self._draw()
+        for name, deviation in self._noise.items():
+            part = executed[self._slices[name]]
+            part += self._level * self._rng.normal(0.0, deviation, len(part))
+        if self._push_ticks > 0:
+            executed += self._push
+            self._push_ticks -= 1
+        if self._slip_ticks > 0:
+            executed[self._slices[GRIPPER]] = self._slip_to
+            self._slip_ticks -= 1
+        return executed
 
-
-def collect(
-    out: Path,
-    *,
-    task: str = ALL_TASKS,
-    env: str = KITCHEN,
-    episodes: int,
-    workers: int | None = 1,
-    ray: str | None = None,
-    first_seed: int = FIRST_DEMONSTRATION_SEED,
-    disturbance: float = 1.0,
-    policy: Path | None = None,
-    gap: int | None = None,
-    cue: CueName = "hidden",
-) -> int:
-    """Record demonstrations into the folder `out`, and print how many there are.
-
-    Parameters
-    ----------
-    out : Path
-        Folder of the episodes. Those that it holds already are kept and count.
-    task : str
-        The name of a task of the environment, or "all".
-    env : str
-        The environment's Gymnasium ID. It must have an expert.
-    episodes : int
-        Number of demonstrations of each task.
-    workers : int, optional
-        Number of processes that share the work, None for one for each core that may be used. It does
-        not change the files.
-    ray : str, optional
-        Address of a Ray cluster that does the work, which does not change the files either.
-    first_seed : int
-        Initial state of the first episode of each task.
-    disturbance : float
-        How strongly the execution is disturbed. 0 for clean demonstrations.
-    policy : Path, optional
-        Checkpoint, or "shipped", that drives at first while the expert labels.
-    gap : int, optional
-        The ticks for which memory tasks hide their cue. None for those that each episode draws.
-    cue : {"hidden", "left_on"}
-        Whether memory tasks hide their cue at all.
-
-    Returns
-    -------
-    int
-        The exit code, 0.
-
-    Raises
-    ------
-    UserError
-        If the environment or what it lacks does not fit the options, or if the expert fails in
-        `MOST_FAILURES` episodes of a task in a row.
-    """
-    facts = inspect_env(env)
-    names = facts.choose(task)
-    facts.require_expert()
-    if gap is not None:
-        require_memory_tasks(env, names, f"--gap {gap}")
-    if cue != "hidden":
-        require_memory_tasks(env, names, f"--cue {cue}")
-    embeddings = {text: embed_instruction(text) for name in names for text in facts.tasks[name]}
-    checkpoint = None
-    if policy is not None:
-        checkpoint = checkpoint_path(policy)
-        load_policy(str(checkpoint), facts.spec)  # finds out here that it does not fit
-    out.mkdir(parents=True, exist_ok=True)
-    pool = WorkerPool(
-        Recorder,
-        (env, disturbance, checkpoint, embeddings, gap, cue),
-        workers=workers,
-        ray=ray,
-        advice="; what was recorded is kept, and the same command goes on",
-    )
-    begun: list[Path] = []
-    try:
-        with pool:
-            for name in names:
-                first = RecordingJob(name, first_seed, out, driven=checkpoint is not None)
-                kept = _record(first, episodes, pool, begun)
-                count = sum(track(kept, name, total=episodes))
-                print(f"{name}: {count} episodes in {out}")
-    finally:
-        for path in begun:  # a worker that was ended leaves a part
-            partial_path(path).unlink(missing_ok=True)
-    return 0
-
-
-def _record(
-    first: RecordingJob, episodes: int, pool: WorkerPool[RecordingJob, bool], begun: list[Path]
-) -> Iterator[int]:
-    """Yield 1 for each kept episode. Failed seeds are replaced by the next ones until all are kept.
-
-    Episodes whose file exists are kept as they are. first: the one with the lowest seed.
-    begun: receives the files that are being recorded.
-    """
-    missing, seed, failures = episodes, first.seed, 0
-    while missing > 0:
-        jobs = [replace(first, seed=seed + i) for i in range(missing)]
-        seed += missing
-        new = [job for job in jobs if not job.path.exists()]
-        begun[:] = [job.path for job in new]
-        there = repeat(True, len(jobs) - len(new))
-        for kept in chain(there, (recorded for _, recorded in pool.run(new))):
-            failures = 0 if kept else failures + 1
-            _require_hope(first.task, failures, episodes, missing)
-            missing -= kept
-            if kept:
-                yield 1
-
-
-def _require_hope(task: str, failures: int, episodes: int, missing: int) -> None:
-    """Raise `UserError` if the expert failed so often in a row that it may never succeed."""
-    if failures >= MOST_FAILURES:
-        raise UserError(
-            f"the expert failed in {failures} episodes of task '{task}' in a row, and "
-            f"{episodes - missing} of {episodes} are recorded; see whether it solves the task with "
-            "ttm evaluate --checkpoint expert, or disturb it less with --disturbance"
-        )
+    def _draw(self) -> None:
+        """Decide whether a push or a slip begins at this tick."""
+        if self._push_ticks == 0 and self._rng.random() < PUSH_PROBABILITY:
+            self._push_ticks = int(self._rng.integers(2, 7))
+            self._push[:] = 0.0
+            for name, largest in self._largest_push.items():
+                part = self._push[self._slices[name]]
+                part[:] = self._level * self._rng.uniform(-largest, largest, len(part))
+        if GRIPPER not in self._slices:
+            return
+        if self._slip_ticks == 0 and self._rng.random() < SLIP_PROBABILITY * self._level:
+            self._slip_ticks = int(self._rng.integers(1, 4))
+            self._slip_to = float(self._rng.integers(2))

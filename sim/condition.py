@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import product
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, Literal
 
 from ttm.datasets.layout import next_episode_path
@@ -29,16 +28,14 @@ OTHER_STATE: DonorName = "other-state"
 NOISE = 0.5
 """The share of each token's norm that the probe "noise" adds unless told otherwise."""
 
-PROBE_DESCRIPTIONS: Mapping[ProbeName, str] = MappingProxyType(
-    {
-        "live": "left as it is",
-        "zero": "reset to the initial memory before every tick",
-        "erase": "reset once, at the first tick at which the robot may act",
-        "freeze": "not written from the end of the cue until the robot may act",
-        "swap": "exchanged, when the robot may act, with that of an episode of another cue",
-        "noise": "disturbed by Gaussian noise before every tick",
-    }
-)
+PROBE_DESCRIPTIONS: Mapping[ProbeName, str] = {
+    "live": "left as it is",
+    "zero": "reset to the initial memory before every tick",
+    "erase": "reset once, at the first tick at which the robot may act",
+    "freeze": "not written from the end of the cue until the robot may act",
+    "swap": "exchanged, when the robot may act, with that of an episode of another cue",
+    "noise": "disturbed by Gaussian noise before every tick",
+}
 """Probe -> what is done to the memory, for help texts and pages."""
 PROBES_OF_MEMORY_TASKS: frozenset[ProbeName] = frozenset({"erase", "freeze", "swap"})
 """The probes that act when the robot may act, which only memory tasks say."""
@@ -51,17 +48,16 @@ class Condition:
     gap: int | None = None
     """The ticks for which memory tasks hide their cue; None for those that each task draws."""
     probe: ProbeName = LIVE
-    """What is done to the memory; see `PROBE_DESCRIPTIONS`."""
     cue: CueName = "hidden"
     noise: float | None = None
-    """The share of each token's norm that is added as noise; None for other probes than "noise"."""
+    """Of the probe "noise": the share of each token's norm that is added as noise."""
     execution: str = NEWEST
     """Which of the predicted actions are carried out; see `PolicyRunner.execute_by`."""
     delay_s: float = 0.0
     """The time from an observation until its command is in force; see `DelayedActor`."""
     donor: DonorName = OTHER_STATE
-    """Whose memory the probe "swap" takes, in a result that does not tell it; commands ask for `SAME_STATE`
-    unless told otherwise. It says nothing of other probes."""
+    """Of the probe "swap". This default is that of results that do not name it, and commands ask for
+    `SAME_STATE`."""
 
     @property
     def series(self) -> str:
@@ -111,10 +107,8 @@ def conditions_of(
 ) -> list[Condition]:
     """Return all combinations of gaps, probes and executions, "live" first, each once.
 
-    noise and donor count for the probes that they belong to.
-
-    Raises `UserError` if a gap or `delay_s` is below 0, or `delay_s` above `LONGEST_DELAY_S`, if there is
-    no probe or no execution, if an execution is unknown, or if `noise` is not above 0.
+    noise and donor count for the probes that they belong to. Raises `UserError` for values out of range,
+    an unknown execution, or if there is no probe or no execution.
     """
     require_some({"--probe": probes, "--execution": executions})
     for execution in executions:
@@ -138,17 +132,14 @@ def conditions_of(
     ]
 
 
-# What holds while a person drives the simulated robot and records, however the nodes are started.
-
 PATIENT_MAX_AGE_S = 5.0
-"""The least `max_age_s` of who drives it: it does no harm, and a busy machine simulates slowly."""
+"""The least `max_age_s` while a person drives the simulated robot: a busy machine simulates slowly."""
 
 
 def next_seed(folder: str | Path) -> int:
-    """Return the initial state from which a session counts on that records into the folder.
+    """Return the first initial state for a session in which a person records into the folder.
 
-    No evaluation uses such ones. It goes on after the folder's episodes if these were recorded from here
-    and each in an initial state of its own.
+    No evaluation uses it, and episodes that were recorded there from here on have others.
     """
     (number,) = re.findall(r"\d+", next_episode_path(Path(folder).expanduser()).stem)
     return FIRST_DEMONSTRATION_SEED + int(number)

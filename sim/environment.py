@@ -23,6 +23,8 @@ ALL_TASKS = "all"
 """The value of an option that stands for every task of the environment."""
 EXECUTED = "executed_action"
 """The key of `info` that says what the robot did at the last tick; see `PolicyEnv`."""
+ODOMETRY_FRAME = "odom"
+"""The frame that stands still in the world and that the base moves in."""
 
 
 class Expert(Protocol):
@@ -51,23 +53,24 @@ class PolicyEnv(Protocol):
       it, or a policy can carry the cue through commands that had no effect.
     - `step` returns `terminated` on success, and `truncated` at the time limit. It may be called for
       a few more ticks after success, in which demonstrations show `terminate`.
+    - With `render_mode="rgb_array"`, with which `make_env` makes it, `render()` returns a picture for
+      videos, (H, W, 3) uint8 RGB.
 
-    An environment may also have a method `expert()`, which returns an `Expert` for the episode
-    that `reset` has begun. Without it there are no demonstrations to collect. With `render_mode="rgb_array"`,
-    with which `make_env` makes it, `render()` returns a picture for videos, (H, W, 3) uint8 RGB.
+    These members are optional:
 
-    A method `robot_view()`, which returns a `ttm.sim.environment.RobotView`, is optional. With it, the
-    simulated robot over ROS 2 shows itself to visualisers.
+    - `expert()` returns an `Expert` for the episode that `reset` has begun. Without it there are no
+      demonstrations to collect.
+    - `robot_view()` returns a `RobotView`, with which the simulated robot over ROS 2 shows itself to
+      visualisers.
+    - `resting_action()` returns the action (A,) that leaves the robot where it is. It is needed where an
+      action of zeros moves the robot, as positions to go to do. A robot whose first command is late
+      waits in its place.
+    - `task_groups`, a mapping of names to tuples of tasks. Commands take the name of a group wherever
+      they take that of a task. The group "all" replaces the meaning of "all", which is otherwise every
+      task.
 
-    A method `resting_action()`, which returns the action (A,) that leaves the robot where it is, is optional.
-    It is needed where an action of zeros moves the robot, as positions to go to do. With it, a robot
-    whose first command is late waits in its place.
-
-    An attribute `task_groups`, a mapping of names to tuples of tasks, is optional. Commands take the
-    name of a group wherever they take that of a task. The group "all", if there is one, replaces
-    the meaning of "all", which is otherwise every task.
-
-    Memory tasks show a cue, hide it for a number of ticks, and then let the robot act:
+    Memory tasks show a cue, hide it for a number of ticks, and then let the robot act. Other tasks have
+    none of these keys:
 
     - The options of `reset` may hold `gap`, the number of ticks between the end of the cue and the
       first tick at which the robot may act, and `cue`, a `CueName`.
@@ -77,8 +80,6 @@ class PolicyEnv(Protocol):
     - `info["choices"]`, the names of all that can be chosen in this initial state, and `right_choice`
       among the options of `reset`, one of them, which changes the cue and nothing else, are optional.
       With them a memory can be exchanged with that of the same initial state under another cue.
-
-    Other tasks have none of these keys.
     """
 
     policy_spec: PolicySpec
@@ -88,25 +89,20 @@ class PolicyEnv(Protocol):
     def tasks(self) -> Mapping[str, tuple[str, ...]]:
         """The names of the tasks, and the instructions that each may give.
 
-        Sentence embeddings of these instructions are computed once for all worker processes.
-        Others are computed when they are met.
+        Sentence embeddings of these are computed once for all worker processes, of others when they are met.
         """
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-        """Begin an episode."""
+    ) -> tuple[dict[str, np.ndarray], dict[str, Any]]: ...
 
     def step(
         self, action: np.ndarray
-    ) -> tuple[dict[str, np.ndarray], float, bool, bool, dict[str, Any]]:
-        """Execute one action for one tick."""
+    ) -> tuple[dict[str, np.ndarray], float, bool, bool, dict[str, Any]]: ...
 
-    def render(self) -> np.ndarray | None:
-        """Return a picture of the scene for people."""
+    def render(self) -> np.ndarray | None: ...
 
-    def close(self) -> None:
-        """Free what the environment holds."""
+    def close(self) -> None: ...
 
 
 Env = gymnasium.Env[Any, Any]
@@ -136,8 +132,7 @@ def make_env(name: str = KITCHEN, **options: Any) -> Env:
 
 def spec_of(env: Env) -> PolicySpec:
     """Return what a policy for the environment sees and commands."""
-    spec: PolicySpec = env.get_wrapper_attr("policy_spec")
-    return spec
+    return env.get_wrapper_attr("policy_spec")
 
 
 def tasks_of(env: Env) -> dict[str, tuple[str, ...]]:
@@ -147,8 +142,7 @@ def tasks_of(env: Env) -> dict[str, tuple[str, ...]]:
 
 def expert_of(env: Env) -> Expert:
     """Return the expert for the episode that was begun. The environment must have one."""
-    expert: Expert = env.get_wrapper_attr("expert")()
-    return expert
+    return env.get_wrapper_attr("expert")()
 
 
 def resting_action_of(env: Env) -> np.ndarray:
@@ -165,14 +159,9 @@ def reset_options(
     right_choice: str | None = None,
 ) -> dict[str, Any]:
     """Return the options of `reset` for a task. A gap or a right choice of None is left to the task."""
-    options: dict[str, Any] = {"task": task}
-    if gap is not None:
-        options["gap"] = gap
-    if cue != "hidden":
-        options["cue"] = cue
-    if right_choice is not None:
-        options["right_choice"] = right_choice
-    return options
+    hidden = cue == "hidden"
+    given = {"gap": gap, "cue": None if hidden else cue, "right_choice": right_choice}
+    return {"task": task, **{name: value for name, value in given.items() if value is not None}}
 
 
 @dataclass(frozen=True)
@@ -180,19 +169,15 @@ class EnvFacts:
     """What an environment says of itself."""
 
     name: str
-    """The Gymnasium ID that it was made with."""
     spec: PolicySpec
     tasks: Mapping[str, tuple[str, ...]]
-    """The names of the tasks, and the instructions that each may give."""
     has_expert: bool
     task_groups: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """The names of groups of tasks, and the tasks of each."""
 
     def choose(self, tasks: str | Sequence[str]) -> list[str]:
-        """Return the names of the tasks that `tasks` stands for.
+        """Return the tasks that the name of a task or of a group, several of them, or "all" stand for.
 
-        tasks: the name of a task or of a group, several of them, or "all". No task is returned twice.
-        Raises `UserError` if the environment has no such task or group.
+        No task is returned twice. Raises `UserError` if there is no such task or group.
         """
         groups = {ALL_TASKS: tuple(self.tasks), **self.task_groups}
         names = [tasks] if isinstance(tasks, str) else list(tasks)
@@ -229,11 +214,10 @@ def choose_task(
     instruction: str,
     label: str = "task",
 ) -> str:
-    """Return the task that is `named`, or else the one that gives the instruction.
+    """Return the task that is `named`, else the one that gives the instruction, else the first one.
 
-    env: the name of the environment; tasks: those that it has, with the instructions of each; named,
-    instruction: may be empty. If both are, this is the first task. Raises `UserError` if there is no
-    such task or instruction, or if the named task does not give it.
+    env: the name of the environment; tasks: those that it has, with the instructions of each. Raises
+    `UserError` if there is no such task or instruction, or if the named task does not give it.
     """
     if named:
         require_choice(label, named, tasks)
@@ -248,11 +232,13 @@ def choose_task(
     raise UserError(f"{whose} does not know the instruction '{instruction}'; it knows: {known}")
 
 
-def require_memory_tasks(name: str, tasks: Sequence[str], option: str) -> None:
+def require_memory_tasks(name: str, tasks: Sequence[str], option: str | None) -> None:
     """Raise `UserError` unless all `tasks` of the environment `name` are memory tasks.
 
-    option: what the user gave that only memory tasks understand, for the message.
+    option: what the user gave that only memory tasks understand, for the message; None for nothing.
     """
+    if option is None:
+        return
     with closing(make_env(name)) as env:
         for task in tasks:
             _, info = env.reset(seed=0, options=reset_options(task))
@@ -264,7 +250,7 @@ def require_memory_tasks(name: str, tasks: Sequence[str], option: str) -> None:
 
 
 def same_environment(first: str, second: str) -> bool:
-    """Return whether two names, with or without a module to import, mean the same environment."""
+    """Return whether two names, with or without a module, mean the same environment."""
     return first.rpartition(":")[2] == second.rpartition(":")[2]
 
 
@@ -277,37 +263,25 @@ def require_same_environment(first: str, second: str) -> None:
         )
 
 
-# What visualisers need of a simulated robot: its links, where they are, and what its cameras are.
-
-ODOMETRY_FRAME = "odom"
-"""The frame that stands still in the world and that the base moves in."""
-
-
 @dataclass(frozen=True)
 class Pose:
-    """Where a frame is."""
+    """Where a frame is: a position (3,) and a quaternion (4,)."""
 
     position_m: np.ndarray
-    """(3,)."""
     quaternion_xyzw: np.ndarray
-    """(4,)."""
 
 
 @dataclass(frozen=True)
 class Frame:
-    """A frame of the robot and the frame that it is attached to."""
+    """A frame of the robot, the frame that it is attached to, and whether it moves in that."""
 
     name: str
     parent: str
     moves: bool
-    """Whether it moves in its parent."""
 
 
 class RobotView(Protocol):
-    """What an environment returns from its optional method `robot_view()`.
-
-    It is that of the present episode, and is asked for anew after a reset.
-    """
+    """What visualisers need of the robot of the present episode. After a reset there is another one."""
 
     @property
     def frames(self) -> tuple[Frame, ...]:
@@ -315,10 +289,7 @@ class RobotView(Protocol):
 
     @property
     def camera_fov_rad(self) -> Mapping[str, float]:
-        """The vertical angle of view of each camera of the policy's spec, rad.
-
-        Each has a frame with the name that `camera_frame` returns.
-        """
+        """The vertical angle of view of each camera of the policy's spec, whose frame is `camera_frame`."""
 
     def description(self) -> str:
         """Return the robot as URDF. Its links are named as the frames."""
@@ -334,7 +305,4 @@ def camera_frame(camera: str) -> str:
 
 def robot_view_of(env: Env) -> RobotView | None:
     """Return the view of the present episode's robot, or None if the environment has none."""
-    if not env.has_wrapper_attr("robot_view"):
-        return None
-    view: RobotView = env.get_wrapper_attr("robot_view")()
-    return view
+    return env.get_wrapper_attr("robot_view")() if env.has_wrapper_attr("robot_view") else None

@@ -21,26 +21,30 @@ from ttm.sim.tasks.motions import drive_to, reach
 from ttm.sim.tasks.table import TASKS, instructions_of, load_task, task_groups
 from ttm.sim.tasks.task import Motion, Task
 
-# The scripted demonstrator of all tasks of the kitchen.
-#
-# It looks at the simulator's state afresh at every tick and keeps no state of its own, so that it
-# recovers from any disturbance, and can say in any state that a policy reached what it would do there.
+CAMERAS = {
+    "head": fetch.SCENE_PREFIX + fetch.HEAD_CAMERA,
+    "wrist": fetch.SCENE_PREFIX + fetch.WRIST_CAMERA,
+}
+"""The cameras of the policy's spec, and their names in the scene."""
+HOLD_TICKS = 3
+"""An episode succeeds once its predicate has held for this many ticks in a row (0.6 s)."""
+LOST_TICKS = 5
+"""An episode is cut off once it could not be solved any more for this many ticks (1 s)."""
 
 
 class KitchenExpert:
-    """Drives up, lines up and grasps, and then does what the task says.
+    """The scripted demonstrator: drives up, lines up and grasps, and then does what the task says.
 
-    The task says what to grasp (`Task.grasp`) and what to do once it is held (`Task.carry`).
+    The task says what to grasp (`Task.grasp`) and what to do once it is held (`Task.carry`). The expert
+    looks at the simulator's state at every tick and keeps no state of its own, so that it recovers from
+    any disturbance, and can say in any state that a policy reached what it would do there.
     """
 
     def __init__(self, world: KitchenWorld, task: Task):
         self.world, self.task = world, task
 
     def action(self) -> np.ndarray:
-        """Return the action in the present state, (A,) float32, within the limits of the spec.
-
-        As long as the task holds the robot, that is to stand still, with the gripper as it is.
-        """
+        """Return the action in the present state, (A,) float32, within the limits of the spec."""
         if not self.task.go(self.world):
             return self.world.start.stand_still()
         _, rotation = self.world.controller.gripper_pose()
@@ -77,37 +81,15 @@ class KitchenExpert:
         return bool((away_m < tolerance_m).all())
 
 
-HOLD_TICKS = 3
-"""An episode succeeds once its predicate has held for this many ticks in a row (0.6 s)."""
-LOST_TICKS = 5
-"""An episode is cut off once it could not be solved any more for this many ticks (1 s)."""
-
-
 class KitchenEnv(gymnasium.Env[dict[str, np.ndarray], np.ndarray]):
     """A Fetch robot in a kitchen, registered with Gymnasium as `ttm/Kitchen-v0`.
 
-    `reset(seed=n, options={"task": "pick"})` gives the numbered initial state n of a task. The seed
-    determines everything: which objects stand where, which one the instruction names, and where the
-    robot starts. With `options["instruction"]`, initial states are drawn until one of them asks for
-    exactly that. A reset without a seed goes on with the random numbers of the last one.
+    It is a `ttm.sim.environment.PolicyEnv`. The seed of a reset determines which objects stand where,
+    which one the instruction names, and where the robot starts. A reset without a seed goes on with the
+    random numbers of the last one. Tasks of the memory suite hold the robot still until "go"
+    (`ttm.sim.tasks.memory.cue`). The reward is 1 in a tick in which the task is solved and 0 otherwise.
 
-    Tasks of the memory suite show a cue, hide it for a number of ticks, and hold the robot still
-    until "go" (`ttm.sim.tasks.memory.cue`). Their `info` has more keys: `go`, whether the robot may
-    act now; `gap`, the ticks between cue and "go"; `choices` and `right_choice`; and `choice`, the first that
-    the robot has made, or None.
-
-    After each step `info["executed_action"]` is what the robot did: the action cut to the limits of
-    `action_space`, or to stand still while it is held (`InitialState.stand_still`).
-
-    The reward is 1 in a tick in which the task is solved and 0 otherwise. An episode terminates
-    when the task is solved, and is truncated after the task's number of ticks.
-
-    Parameters
-    ----------
-    task : str
-        The task when `reset` is not told one.
-    render_mode : str, optional
-        Only "rgb_array" is known.
+    task: the task when `reset` is not told one.
     """
 
     metadata = {"render_modes": ["rgb_array"], "render_fps": 5}  # noqa: RUF012  (Gymnasium's own attribute)
@@ -117,12 +99,17 @@ class KitchenEnv(gymnasium.Env[dict[str, np.ndarray], np.ndarray]):
         self.render_mode = render_mode
         self._default_task = task
         self._worlds: dict[Callable[[mujoco.MjSpec], None], KitchenWorld] = {}
-        self._held_ticks, self._lost_ticks = 0, 0
-        self._choice: str | None = None
         self._enter(task)
-        self.observation_space: gymnasium.spaces.Dict = _observation_space()  # type: ignore[assignment]
-        low, high = action_limits()
-        self.action_space: gymnasium.spaces.Box = gymnasium.spaces.Box(low, high, dtype=np.float32)
+        spaces: dict[str, gymnasium.Space[Any]] = {
+            camera.name: gymnasium.spaces.Box(0, 255, (camera.height, camera.width, 3), np.uint8)
+            for camera in SPEC.cameras
+        }
+        for vector in SPEC.proprioception:
+            spaces[vector.name] = gymnasium.spaces.Box(-np.inf, np.inf, (vector.size,), np.float32)
+        self.observation_space: gymnasium.spaces.Dict = gymnasium.spaces.Dict(spaces)  # type: ignore[assignment]
+        self.action_space: gymnasium.spaces.Box = gymnasium.spaces.Box(
+            *action_limits(), dtype=np.float32
+        )
 
     def _enter(self, task: str) -> None:
         """Make the named task the present one, in a scene that holds what it needs."""
@@ -135,52 +122,37 @@ class KitchenEnv(gymnasium.Env[dict[str, np.ndarray], np.ndarray]):
 
     @property
     def tasks(self) -> dict[str, tuple[str, ...]]:
-        """The names of all tasks, and the instructions that each may give."""
         return {name: instructions_of(name) for name in TASKS}
 
     @property
     def task_groups(self) -> dict[str, tuple[str, ...]]:
-        """The words that stand for several tasks: "all" for the skills, "memory" for that suite."""
         return task_groups()
 
     def expert(self) -> KitchenExpert:
-        """Return the scripted demonstrator of the present episode."""
         return KitchenExpert(self.world, self.task)
 
     def robot_view(self) -> MujocoRobotView:
-        """Return what visualisers need of the robot in the present episode."""
-        cameras = {"head": fetch.HEAD_CAMERA, "wrist": fetch.WRIST_CAMERA}
-        return MujocoRobotView(
-            self.model,
-            self.data,
-            fetch.PREFIX + fetch.BASE_LINK,
-            fetch.PREFIX,
-            {name: fetch.SCENE_PREFIX + inner for name, inner in cameras.items()},
-        )
+        base = fetch.PREFIX + fetch.BASE_LINK
+        return MujocoRobotView(self.model, self.data, base, fetch.PREFIX, CAMERAS)
 
     @property
     def model(self) -> mujoco.MjModel:
-        """The simulator's model of the present scene."""
         return self.world.model
 
     @property
     def data(self) -> mujoco.MjData:
-        """The simulator's state."""
         return self.world.data
 
     @property
     def controller(self) -> FetchController:
-        """What measures and commands the robot."""
         return self.world.controller
 
     @property
     def goal(self) -> str:
-        """What the instruction names."""
         return self.world.start.goal
 
     @property
     def instruction(self) -> str:
-        """What the present episode asks for."""
         return self.task.instruction(self.goal)
 
     @property
@@ -193,11 +165,9 @@ class KitchenEnv(gymnasium.Env[dict[str, np.ndarray], np.ndarray]):
     ) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
         """Begin an episode and return its first observation and its info.
 
-        `options` may hold `task`, the name of a task, and `instruction`, the text that the initial
-        state must ask for. For tasks of the memory suite they may also hold `gap`, the number of
-        ticks between cue and "go"; `cue`, which is "hidden" unless it is "left_on" as a control; and
-        `right_choice`, which changes the cue and nothing else. Raises `UserError` if there is no
-        such task or instruction, or if the task does not know such an option.
+        Beside the options of `PolicyEnv`, there may be `instruction`, the text that the initial state must
+        ask for. Raises `UserError` if there is no such task or instruction, or if the task does not know
+        such an option.
         """
         super().reset(seed=seed)
         options = options or {}
@@ -212,7 +182,8 @@ class KitchenEnv(gymnasium.Env[dict[str, np.ndarray], np.ndarray]):
             self.world.begin(self._sample(options))
             if wanted is None or self.instruction == wanted:
                 break
-        self._held_ticks, self._lost_ticks, self._choice = 0, 0, None
+        self._held_ticks = self._lost_ticks = 0
+        self._choice: str | None = None
         self.task.update(self.world)
         return self.observe(), self._info()
 
@@ -243,24 +214,21 @@ class KitchenEnv(gymnasium.Env[dict[str, np.ndarray], np.ndarray]):
                 f"action {action} must be {SPEC.action_size} finite values; "
                 "see ttm.sim.kitchen.spec for their order"
             )
-        executed = self._execute(action)
+        if self.task.go(self.world):
+            executed = np.clip(action, self.action_space.low, self.action_space.high)
+            self.world.step(executed)
+        else:
+            executed = self.world.start.stand_still()
+            self.world.hold()
         self.task.update(self.world)
         self._held_ticks = self._held_ticks + 1 if self._is_solved() else 0
         self.world.success = self._held_ticks >= HOLD_TICKS
-        self._lost_ticks = self._lost_ticks + 1 if self._is_lost() else 0
+        lost = self._choice not in (None, self.goal) or self.task.is_lost(self.world)
+        self._lost_ticks = self._lost_ticks + 1 if lost else 0
         late = self.world.tick >= self.task.tick_limit(self.world)
         truncated = not self.success and (late or self._lost_ticks >= LOST_TICKS)
         info = self._info() | {EXECUTED: executed.astype(np.float32)}
         return self.observe(), float(self.success), self.success, truncated, info
-
-    def _execute(self, action: np.ndarray) -> np.ndarray:
-        """Let one tick pass, and return what the robot did in it, (A,)."""
-        if not self.task.go(self.world):
-            self.world.hold()
-            return self.world.start.stand_still()
-        executed: np.ndarray = np.clip(action, self.action_space.low, self.action_space.high)
-        self.world.step(executed)
-        return executed
 
     def _is_solved(self) -> bool:
         """Return whether the predicate holds now, and note the first choice of a memory task."""
@@ -271,10 +239,6 @@ class KitchenEnv(gymnasium.Env[dict[str, np.ndarray], np.ndarray]):
             if self._choice != self.goal:
                 return False
         return self.task.predicate(self.world)
-
-    def _is_lost(self) -> bool:
-        """Return whether nothing that the robot does can solve the task any more."""
-        return self._choice not in (None, self.goal) or self.task.is_lost(self.world)
 
     def _info(self) -> dict[str, Any]:
         info = {
@@ -297,19 +261,15 @@ class KitchenEnv(gymnasium.Env[dict[str, np.ndarray], np.ndarray]):
 
     def observe(self) -> dict[str, np.ndarray]:
         """Return what the policy sees now. Both cameras are rendered."""
-        position_m, rotation = self.controller.gripper_pose()
+        robot = self.controller
+        position_m, rotation = robot.gripper_pose()
         w, x, y, z = rotation.wxyz if rotation.wxyz[0] >= 0 else -rotation.wxyz
-        joints = (
-            self.controller.torso_height(),
-            *self.controller.arm_joints(),
-            self.controller.gripper_opening(),
-        )
+        joints = (robot.torso_height(), *robot.arm_joints(), robot.gripper_opening())
         return {
-            "head": self.world.cameras.frame(fetch.SCENE_PREFIX + fetch.HEAD_CAMERA),
-            "wrist": self.world.cameras.frame(fetch.SCENE_PREFIX + fetch.WRIST_CAMERA),
+            **{name: self.world.cameras.frame(camera) for name, camera in CAMERAS.items()},
             "joint_positions": np.array(joints, dtype=np.float32),
             "ee_pose": np.array((*position_m, x, y, z, w), dtype=np.float32),
-            "base_velocity": self.controller.base_velocity().astype(np.float32),
+            "base_velocity": robot.base_velocity().astype(np.float32),
         }
 
     def render(self) -> np.ndarray:
@@ -320,13 +280,3 @@ class KitchenEnv(gymnasium.Env[dict[str, np.ndarray], np.ndarray]):
         """Free the renderers."""
         for world in self._worlds.values():
             world.cameras.close()
-
-
-def _observation_space() -> gymnasium.spaces.Dict:
-    spaces: dict[str, gymnasium.Space[Any]] = {
-        camera.name: gymnasium.spaces.Box(0, 255, (camera.height, camera.width, 3), np.uint8)
-        for camera in SPEC.cameras
-    }
-    for vector in SPEC.proprioception:
-        spaces[vector.name] = gymnasium.spaces.Box(-np.inf, np.inf, (vector.size,), np.float32)
-    return gymnasium.spaces.Dict(spaces)

@@ -1,4 +1,8 @@
-"""The picture of an episode: what its memory read and wrote, on the camera images and over time."""
+"""The picture of an episode: what its memory read and wrote, on the camera images and over time.
+
+Warm heat stands for reading and cool heat for writing. The colours of sources are those of Okabe and
+Ito, which colour-blind readers can tell apart. Sizes are in inches of 100 pixels.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +10,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from itertools import cycle
+from pathlib import Path
 from textwrap import shorten
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -22,7 +26,6 @@ from matplotlib.ticker import MaxNLocator, PercentFormatter
 from PIL import Image
 
 from ttm.datasets.frames import Frames
-from ttm.datasets.tools.show import spaced_ticks
 from ttm.policy.memory_attention import (
     MEMORY,
     OUTPUTS,
@@ -36,8 +39,10 @@ from ttm.policy.policy import INSTRUCTION, PREVIOUS_ACTION, Policy
 from ttm.policy.runner import PolicyRunner
 from ttm.policy.sight import SOURCES as SIGHT_SOURCES
 from ttm.policy.spec import PolicySpec
-
-# An episode replayed through a policy: what its memory read and wrote at every tick.
+from ttm.sim.actors import PolicyActor
+from ttm.sim.environment import EXECUTED
+from ttm.sim.rollout import Outcome
+from ttm.sim.shipped import CueName
 
 PROPRIOCEPTION = "proprioception"
 """The source that stands for all proprioception vectors together."""
@@ -77,7 +82,6 @@ class MemoryTrace:
 
     @property
     def num_ticks(self) -> int:
-        """The number T of ticks."""
         return len(self.attention)
 
     @property
@@ -97,9 +101,25 @@ class MemoryTrace:
 
     @cached_property
     def shares(self) -> dict[Which, dict[str, Floats]]:
-        """Direction -> source -> (T,) its share at every tick; all proprioception is one source, and so is
-        the sight memory."""
-        return {which: self._shares(which) for which in self.directions}
+        """Direction -> source -> (T,) its share at every tick."""
+        found = {}
+        for which in self.directions:
+            ticks = [
+                tick.read_shares() if which == "read" else tick.write_shares()
+                for tick in self.attention
+            ]
+            names = [vector.name for vector in self.spec.proprioception]
+            members = {MEMORY: [MEMORY], **{camera: [camera] for camera in self.frames}}
+            members |= {PROPRIOCEPTION: names} if names else {}
+            members |= {SIGHT: list(SIGHT_SOURCES)} if SIGHT_SOURCES[0] in ticks[0] else {}
+            members |= {
+                name: [name] for name in (PREVIOUS_ACTION, INSTRUCTION, OUTPUTS) if name in ticks[0]
+            }
+            found[which] = {
+                source: np.array([sum(tick[name] for name in parts) for tick in ticks], np.float32)
+                for source, parts in members.items()
+            }
+        return found
 
     @cached_property
     def maps(self) -> dict[Which, dict[str, Floats]]:
@@ -118,46 +138,27 @@ class MemoryTrace:
         maps = [values.ravel() for cameras in self.maps.values() for values in cameras.values()]
         return max(float(np.quantile(np.concatenate(maps), 0.999)), 1e-6)
 
+    def pixels(self, camera: str, which: Which | None, tick: int, size: tuple[int, int]) -> Frames:
+        """Return a camera's image as seen, or under the heat of a direction, (*size, 3) uint8."""
+        frame = self.frames[camera][tick]
+        if which is None:
+            return enlarged(frame, size)
+        return heat_over(frame, self.maps[which][camera][tick], self.brightest, which, size)
+
     @cached_property
     def matrices(self) -> Floats:
         """(T, m, m): how much of each old memory token (last axis) each new one kept.
 
         With erase-and-add it is (T, vectors, m): to which memory slots each of its vectors went.
         """
-        return np.stack([_matrix(tick) for tick in self.attention])
+        size = self.attention[0].memory_size
+        written = [tick.slots if tick.write is None else tick.write for tick in self.attention]
+        return np.stack([each[:, :size] for each in written if each is not None])
 
     @cached_property
     def slots(self) -> Floats:
-        """(T, m): how much of each memory token was kept.
-
-        With erase-and-add it is how much each slot received.
-        """
-        slots: Floats = self.matrices.mean(axis=1) if self.erase_add else self.matrices.sum(axis=2)
-        return slots
-
-    def _shares(self, which: Which) -> dict[str, Floats]:
-        ticks = [
-            tick.read_shares() if which == "read" else tick.write_shares()
-            for tick in self.attention
-        ]
-        names = [vector.name for vector in self.spec.proprioception]
-        members = {MEMORY: [MEMORY], **{camera: [camera] for camera in self.frames}}
-        members |= {PROPRIOCEPTION: names} if names else {}
-        members |= {SIGHT: list(SIGHT_SOURCES)} if SIGHT_SOURCES[0] in ticks[0] else {}
-        members |= {
-            name: [name] for name in (PREVIOUS_ACTION, INSTRUCTION, OUTPUTS) if name in ticks[0]
-        }
-        return {
-            source: np.array([sum(tick[name] for name in parts) for tick in ticks], np.float32)
-            for source, parts in members.items()
-        }
-
-
-def _matrix(tick: MemoryAttention) -> Floats:
-    if tick.slots is not None:
-        return tick.slots
-    assert tick.write is not None
-    return tick.write[:, : tick.memory_size]
+        """(T, m): how much of each memory token was kept, or received by erase-and-add."""
+        return self.matrices.mean(axis=1) if self.erase_add else self.matrices.sum(axis=2)
 
 
 def trace_memory(
@@ -184,36 +185,70 @@ def trace_memory(
     return MemoryTrace(seen, policy.spec, tuple(attention), np.stack(norms))
 
 
-# The elements of the pictures of a memory: a page, heat maps on camera images, charts over time.
-#
-# Warm heat stands for reading and cool heat for writing. The colours of sources are those of Okabe
-# and Ito, which colour-blind readers can tell apart. Sizes are in inches of 100 pixels.
+class EpisodeMemory:
+    """Collects what a policy sees in an episode, to draw what its memory did in a replay by PyTorch."""
+
+    def __init__(self, actor: PolicyActor) -> None:
+        self._actor, spec = actor, actor.policy.spec
+        names = [camera.name for camera in spec.cameras]
+        names += [vector.name for vector in spec.proprioception]
+        self._seen: dict[str, list[npt.NDArray[Any]]] = {name: [] for name in names}
+        self._executed: list[Floats] = []
+        self._began = False
+
+    def on_tick(self, observation: Mapping[str, np.ndarray], info: Mapping[str, Any]) -> None:
+        """Keep a copy of the observation; see `ttm.sim.rollout.OnTick`."""
+        for name, values in self._seen.items():
+            values.append(np.array(observation[name]))
+        if EXECUTED in info and self._began:  # before the first tick, nothing was executed
+            self._executed.append(np.array(info[EXECUTED], np.float32))
+        self._began = True
+
+    def draw(self, path: Path, outcome: Outcome, cue: CueName) -> None:
+        """Write the picture of the episode that ended with `outcome`, and in which the cue was `cue`."""
+        choice, moments = outcome.choice, {}
+        if choice and choice.go_tick is not None:
+            if cue == "hidden" and choice.gap:
+                moments["the cue is gone"] = choice.go_tick - choice.gap
+            moments["the robot may act"] = choice.go_tick
+        seen = SeenEpisode(
+            f"{outcome.task}, initial state {outcome.seed}",
+            outcome.instruction,
+            # The last observation was shown, and not acted upon.
+            {name: np.stack(values[: outcome.ticks]) for name, values in self._seen.items()},
+            self._actor.embedding(outcome.instruction),
+            moments,
+            np.stack(self._executed) if self._executed else None,
+            self._actor.delay_s,
+        )
+        path.parent.mkdir(parents=True, exist_ok=True)
+        figure = draw_strip(trace_memory(self._actor.policy, seen))
+        figure.savefig(path, pil_kwargs={"quality": QUALITY})
+
 
 DPI = 100
+QUALITY = 85
+"""Of pictures of evaluated episodes, out of 100."""
 INK, FAINT, RULE = "#1a1a1a", "#666666", "#b8b8b8"
 MEMORY_COLOUR = "#0072B2"
 CAMERA_COLOURS = ("#E69F00", "#D55E00", "#F0E442", "#8C510A")
-OTHER_COLOURS = MappingProxyType(
-    {
-        PROPRIOCEPTION: "#009E73",
-        SIGHT: "#882255",
-        PREVIOUS_ACTION: "#CC79A7",
-        INSTRUCTION: "#56B4E9",
-        OUTPUTS: "#999999",
-    }
-)
-HEAT: Mapping[Which, LinearSegmentedColormap] = MappingProxyType(
-    {
-        "read": LinearSegmentedColormap.from_list("read", ["#a02000", "#ff8c1a", "#fff47a"]),
-        "write": LinearSegmentedColormap.from_list("write", ["#005fa8", "#1fc4f0", "#dcfff6"]),
-    }
-)
+OTHER_COLOURS = {
+    PROPRIOCEPTION: "#009E73",
+    SIGHT: "#882255",
+    PREVIOUS_ACTION: "#CC79A7",
+    INSTRUCTION: "#56B4E9",
+    OUTPUTS: "#999999",
+}
+HEAT: Mapping[Which, LinearSegmentedColormap] = {
+    "read": LinearSegmentedColormap.from_list("read", ["#a02000", "#ff8c1a", "#fff47a"]),
+    "write": LinearSegmentedColormap.from_list("write", ["#005fa8", "#1fc4f0", "#dcfff6"]),
+}
 HEAT_POWER = 0.5
 """Exponent of the colour scale. Most cells have small shares and a few large ones; a square root
 shows both."""
-VERBS: Mapping[Which, str] = MappingProxyType({"read": "read", "write": "written"})
+VERBS: Mapping[Which, str] = {"read": "read", "write": "written"}
 """What happened to a place of an image."""
-TITLES: Mapping[Which, str] = MappingProxyType({"read": "Read from", "write": "Memory now made of"})
+TITLES: Mapping[Which, str] = {"read": "Read from", "write": "Memory now made of"}
 
 
 class Page:
@@ -226,12 +261,8 @@ class Page:
 
     def axes(self, left: float, top: float, width: float, height: float) -> Axes:
         """Add axes of this size."""
-        place = (
-            left / self.width,
-            1 - (top + height) / self.height,
-            width / self.width,
-            height / self.height,
-        )
+        bottom = 1 - (top + height) / self.height
+        place = (left / self.width, bottom, width / self.width, height / self.height)
         axes = self.figure.add_axes(place)
         axes.tick_params(labelsize=9, colors=INK)
         return axes
@@ -245,14 +276,9 @@ class Page:
         return axes.imshow(pixels, aspect="auto", interpolation="nearest")
 
     def text(self, left: float, top: float, text: str, size: float = 10, **style: Any) -> Any:
-        """Add text with its top left corner at this place, unless `style` aligns it otherwise.
-
-        Its `set_text` changes it.
-        """
-        style = {"va": "top", "ha": "left", "color": INK, **style}
-        return self.figure.text(
-            left / self.width, 1 - top / self.height, text, fontsize=size, **style
-        )
+        """Add text with its top left corner at this place, unless `style` aligns it otherwise."""
+        style = {"va": "top", "ha": "left", "color": INK, "fontsize": size, **style}
+        return self.figure.text(left / self.width, 1 - top / self.height, text, **style)
 
 
 def enlarged(frame: Frames, size: tuple[int, int]) -> Frames:
@@ -265,18 +291,14 @@ def heat_over(
 ) -> Frames:
     """Draw the frame in grey under the heat of its cells.
 
-    frame: (H, W, 3), shares: (h, w) -> (*size, 3) uint8. top: the share that gets the brightest
-    heat.
+    frame: (H, W, 3), shares: (h, w) -> (*size, 3) uint8. top: the share of the brightest heat.
     """
-    grey = np.asarray(
-        Image.fromarray(frame).convert("L").resize((size[1], size[0]), Image.Resampling.BICUBIC)
-    )
+    image = Image.fromarray(frame).convert("L").resize((size[1], size[0]), Image.Resampling.BICUBIC)
     rows, columns = (
         _between_cells(frame.shape[axis], shares.shape[axis], size[axis]) for axis in (0, 1)
     )
-    return _blend(
-        grey.astype(np.float32), np.clip(rows @ shares @ columns.T / top, 0, 1) ** HEAT_POWER, which
-    )
+    level = np.clip(rows @ shares @ columns.T / top, 0, 1) ** HEAT_POWER
+    return _blend(np.asarray(image, np.float32), level, which)
 
 
 def heat_scale(
@@ -335,10 +357,7 @@ def _between_cells(pixels: int, cells: int, size: int) -> np.ndarray:
 
 
 def _blend(grey: np.ndarray, level: np.ndarray, which: Which) -> Frames:
-    """Blend heat over grey: grey (H, W) 0 to 255, level (H, W) 0 to 1 -> (H, W, 3) uint8.
-
-    There is no heat where the level is 0.
-    """
+    """Blend heat over grey: grey (H, W) 0 to 255, level (H, W) 0 to 1 -> (H, W, 3) uint8."""
     colour = HEAT[which](level)[..., :3] * 255
     opaque = np.clip(1.6 * level, 0, 0.95)[..., None]
     return (0.65 * grey[..., None] * (1 - opaque) + colour * opaque).round().astype(np.uint8)
@@ -349,151 +368,100 @@ LEFT, CONTENT, RIGHT = 1.6, 12.0, 2.4
 GAP, CAMERA_GAP = 0.06, 0.18
 HEADER, CHART, CHART_GAP, FOOTER = 1.5, 1.6, 0.5, 0.75
 """Heights of the rows of the page."""
+LEGEND: Mapping[str, Any] = {
+    "loc": "center left", "bbox_to_anchor": (1.01, 0.5), "frameon": False, "borderaxespad": 0.2,
+    "fontsize": 10,
+}  # fmt: skip
+KEPT = "How much of each memory token was kept"
 EXPLANATION = (
     "Heat: which places in the image were read (warm), and written into the memory (cool). "
     "100 % is all that was read, or written, at a tick, from all sources together."
 )
-Chart = Callable[[Page, MemoryTrace, float], Axes]
-"""Draws a chart at a distance from the top of the page."""
 
 
 def draw_strip(trace: MemoryTrace, columns: int = 8) -> Figure:
     """Draw the camera images at up to `columns` evenly chosen ticks, above charts of all ticks."""
-    ticks = spaced_ticks(trace.num_ticks, columns)
+    shown = np.linspace(0, trace.num_ticks - 1, min(trace.num_ticks, columns)).round()
+    ticks = [int(tick) for tick in shown]
     tile = CONTENT / columns - GAP
     heights = {c: tile * frames.shape[1] / frames.shape[2] for c, frames in trace.frames.items()}
     rows = 1 + len(trace.directions)
     images = sum(rows * (height + GAP) + CAMERA_GAP for height in heights.values())
-    charts = _charts(trace)
-    size = (LEFT + CONTENT + RIGHT, HEADER + images + len(charts) * (CHART + CHART_GAP) + FOOTER)
-    page = Page(*size)
-    _draw_title(page, trace, ticks)
+    charts: dict[str, Callable[[Page, MemoryTrace, Axes, float], None]] = {
+        TITLES[which]: partial(_draw_shares, which=which) for which in trace.directions
+    }
+    kept = "Slots that erase-and-add wrote to" if trace.erase_add else KEPT
+    charts |= {kept: _draw_slots, "Size of the memory: Euclidean norm of its tokens": _draw_norms}
+    height = HEADER + images + len(charts) * (CHART + CHART_GAP) + FOOTER
+    page = Page(LEFT + CONTENT + RIGHT, height)
+    middles = [LEFT + (column + 0.5) * CONTENT / len(ticks) for column in range(len(ticks))]
+    _draw_title(page, trace, dict(zip(ticks, middles, strict=True)))
     top = HEADER
     for camera, height in heights.items():
-        _draw_camera(page, trace, camera, ticks, top, (tile, height))
+        pixels = (round(2 * height * DPI), round(2 * tile * DPI))
+        for row, which in enumerate((None, *trace.directions)):
+            label, weight = (f"{camera} camera", "bold") if which is None else (VERBS[which], None)
+            at = top + row * (height + GAP)
+            page.text(
+                LEFT - 0.15, at + height / 2, label, 11, ha="right", va="center", weight=weight
+            )
+            for tick, middle in zip(ticks, middles, strict=True):
+                image = trace.pixels(camera, which, tick, pixels)
+                page.image(middle - tile / 2, at, tile, height, image)
         top += rows * (height + GAP) + CAMERA_GAP
     for number, which in enumerate(trace.directions):
         left = LEFT + CONTENT + 0.25 + number
         page.text(left, HEADER, f"{VERBS[which]},\nper cell", 10)
         heat_scale(page, left, HEADER + 0.5, 2.2, which, trace.brightest)
-    for draw in charts:
-        axes = draw(page, trace, top + CHART_GAP)
-        _align(axes, trace, ticks, last=draw is charts[-1])
-        _mark_moments(axes, trace, named=draw is charts[0])
+    for number, (title, draw) in enumerate(charts.items(), start=1):
+        axes = page.axes(LEFT, top + CHART_GAP, CONTENT, CHART)
+        axes.set_title(title, loc="left", fontsize=11, weight="bold", color=INK)
+        axes.spines[["top", "right"]].set_visible(False)
+        draw(page, trace, axes, top + CHART_GAP)
+        _align(axes, trace, ticks, last=number == len(charts))
+        _mark_moments(axes, trace, named=number == 1)
         top += CHART + CHART_GAP
     return page.figure
 
 
-def _charts(trace: MemoryTrace) -> list[Chart]:
-    shares = [partial(_draw_shares, which=which) for which in trace.directions]
-    return [*shares, _draw_slots, _draw_norms]
-
-
-def _draw_title(page: Page, trace: MemoryTrace, ticks: list[int]) -> None:
-    rate = trace.spec.rate_hz
-    page.text(
-        0.25, 0.2, f"“{shorten(trace.seen.instruction, 90, placeholder=' …')}”", 18, weight="bold"
-    )
-    facts = f"{trace.seen.title}, {trace.num_ticks} ticks at {rate:g} Hz ({trace.num_ticks / rate:.1f} s)"
+def _draw_title(page: Page, trace: MemoryTrace, middles: Mapping[int, float]) -> None:
+    """Draw the title, and the ticks above the images. middles: tick -> where its images are."""
+    rate, seen = trace.spec.rate_hz, trace.seen
+    title = f"“{shorten(seen.instruction, 90, placeholder=' …')}”"
+    page.text(0.25, 0.2, title, 18, weight="bold")
+    facts = f"{seen.title}, {trace.num_ticks} ticks at {rate:g} Hz ({trace.num_ticks / rate:.1f} s)"
     page.text(0.25, 0.58, facts, 11, color=FAINT)
     page.text(0.25, 0.84, EXPLANATION, 11, color=FAINT)
-    for column, tick in enumerate(ticks):
-        middle = LEFT + (column + 0.5) * CONTENT / len(ticks)
-        page.text(
-            middle,
-            HEADER - 0.06,
-            f"tick {tick}  ({tick / rate:.1f} s)",
-            10,
-            ha="center",
-            va="bottom",
-        )
+    for tick, middle in middles.items():
+        name = f"tick {tick}  ({tick / rate:.1f} s)"
+        page.text(middle, HEADER - 0.06, name, 10, ha="center", va="bottom")
 
 
-def _draw_camera(
-    page: Page,
-    trace: MemoryTrace,
-    camera: str,
-    ticks: list[int],
-    top: float,
-    tile: tuple[float, float],
-) -> None:
-    """Draw the rows of one camera: its images, then what was read and what was written of them.
-
-    tile: width and height of an image.
-    """
-    width, height = tile
-    size = (round(2 * height * DPI), round(2 * width * DPI))
-    for row, which in enumerate((None, *trace.directions)):
-        at = top + row * (height + GAP)
-        label = f"{camera} camera" if which is None else VERBS[which]
-        weight = "bold" if which is None else "normal"
-        page.text(LEFT - 0.15, at + height / 2, label, 11, ha="right", va="center", weight=weight)
-        for column, tick in enumerate(ticks):
-            frame = trace.frames[camera][tick]
-            pixels = (
-                enlarged(frame, size)
-                if which is None
-                else heat_over(frame, trace.maps[which][camera][tick], trace.brightest, which, size)
-            )
-            page.image(
-                LEFT + (column + 0.5) * CONTENT / len(ticks) - width / 2, at, width, height, pixels
-            )
-
-
-def _draw_shares(page: Page, trace: MemoryTrace, top: float, which: Which) -> Axes:
-    axes = _chart(page, top, TITLES[which])
+def _draw_shares(page: Page, trace: MemoryTrace, axes: Axes, top: float, which: Which) -> None:
     axes.legend(
-        handles=stack_shares(axes, trace, which), title="source, mean", loc="center left",
-        bbox_to_anchor=(1.01, 0.5), frameon=False, labelspacing=0.25, handlelength=1.2,
-        alignment="left", borderaxespad=0.2, fontsize=10,
+        handles=stack_shares(axes, trace, which), title="source, mean", **LEGEND, labelspacing=0.25,
+        handlelength=1.2, alignment="left",
     )  # fmt: skip
-    return axes
 
 
-def _draw_slots(page: Page, trace: MemoryTrace, top: float) -> Axes:
-    title = (
-        "Slots that erase-and-add wrote to"
-        if trace.erase_add
-        else "How much of each memory token was kept"
-    )
-    axes = _chart(page, top, title)
+def _draw_slots(page: Page, trace: MemoryTrace, axes: Axes, top: float) -> None:
     brightest = trace.slots.max() if trace.erase_add else 1.0
-    shown = axes.imshow(
-        trace.slots.T,
-        aspect="auto",
-        cmap="cividis",
-        vmin=0,
-        vmax=brightest,
-        interpolation="nearest",
-    )
+    style: Any = {"aspect": "auto", "cmap": "cividis", "interpolation": "nearest"}
+    shown = axes.imshow(trace.slots.T, vmin=0, vmax=brightest, **style)
     axes.set_ylabel("memory token", fontsize=9)
     axes.yaxis.set_major_locator(MaxNLocator(4, integer=True))
     bar = page.figure.colorbar(shown, cax=page.axes(LEFT + CONTENT + 0.25, top, 0.2, CHART))
     bar.ax.yaxis.set_major_formatter(PercentFormatter(1))
-    return axes
 
 
-def _draw_norms(page: Page, trace: MemoryTrace, top: float) -> Axes:
-    axes = _chart(page, top, "Size of the memory: Euclidean norm of its tokens")
+def _draw_norms(page: Page, trace: MemoryTrace, axes: Axes, top: float) -> None:
     ticks, norms = np.arange(trace.num_ticks), trace.norms
-    axes.fill_between(
-        ticks, norms.min(axis=1), norms.max(axis=1), color=MEMORY_COLOUR, alpha=0.25, lw=0,
-        label="smallest to largest",
-    )  # fmt: skip
+    low, high = norms.min(axis=1), norms.max(axis=1)
+    label = "smallest to largest"
+    axes.fill_between(ticks, low, high, color=MEMORY_COLOUR, alpha=0.25, lw=0, label=label)
     axes.plot(ticks, norms.mean(axis=1), color=MEMORY_COLOUR, lw=2, label="mean")
     axes.set_ylim(bottom=0)
-    axes.legend(
-        loc="center left", bbox_to_anchor=(1.01, 0.5), frameon=False, borderaxespad=0.2, fontsize=10
-    )
-    return axes
-
-
-def _chart(page: Page, top: float, title: str) -> Axes:
-    axes = page.axes(LEFT, top, CONTENT, CHART)
-    axes.set_title(title, loc="left", fontsize=11, weight="bold", color=INK)
-    for side in ("top", "right"):
-        axes.spines[side].set_visible(False)
-    return axes
+    axes.legend(**LEGEND)
 
 
 def _align(axes: Axes, trace: MemoryTrace, ticks: list[int], *, last: bool) -> None:
@@ -510,9 +478,9 @@ def _align(axes: Axes, trace: MemoryTrace, ticks: list[int], *, last: bool) -> N
 def _mark_moments(axes: Axes, trace: MemoryTrace, *, named: bool) -> None:
     """Mark the ticks at which something happened by solid lines, named above the title of the chart."""
     moments = trace.seen.moments
-    for number, (name, tick) in enumerate(moments.items(), start=1):
+    for name, tick in moments.items():
         axes.axvline(tick - 0.5, color=INK, lw=1.4)
         if named:
-            side = "left" if number == len(moments) else "right"  # keeps two names apart
+            side = "left" if name == list(moments)[-1] else "right"  # keeps two names apart
             place = (tick - 0.5, 1.17)
             axes.annotate(name, place, xycoords=axes.get_xaxis_transform(), fontsize=10, ha=side)

@@ -1,4 +1,4 @@
-"""Templates of report pages: HTML files that hold all they need, so that they can be sent by mail."""
+"""Report pages: HTML files that hold all they need, so that they can be sent by mail."""
 
 from __future__ import annotations
 
@@ -18,26 +18,8 @@ import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from ttm.policy.files import write_atomically
 from ttm.sim.results import Rate
-
-
-def render_page(template: str, **values: Any) -> str:
-    """Return the page that one of the templates beside this module makes of `values`."""
-    environment = jinja2.Environment(
-        loader=jinja2.FunctionLoader(_template),
-        autoescape=True,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters["percent"] = lambda rate: f"{100 * rate:.0f} %"
-    return environment.get_template(template).render(**values)
-
-
-def _template(name: str) -> str:
-    return resources.files("ttm.sim.assets").joinpath(name).read_text("utf-8")
-
-
-# Charts of rates with their intervals, as SVG for a page: over the gap, or side by side.
 
 STYLE = {"svg.hashsalt": "ttm", "svg.fonttype": "none", "font.family": "sans-serif", "font.size": 9}
 """The same figures give the same file; text stays text."""
@@ -46,6 +28,36 @@ IN_A_ROW = 4
 """The largest number of panels in a row."""
 LONGEST_NAME = 36
 """Names of series are cut to so many characters, of which the last ones tell most of a path."""
+
+
+def write_page(path: Path, template: str, **values: Any) -> Path:
+    """Write the page that a template of `ttm.sim.assets` makes of `values` to `path`, and return that."""
+    environment = jinja2.Environment(
+        loader=jinja2.FunctionLoader(
+            lambda name: resources.files("ttm.sim.assets").joinpath(name).read_text("utf-8")
+        ),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["percent"] = lambda rate: f"{100 * rate:.0f} %"
+    write_atomically(path, environment.get_template(template).render(**values))
+    return path
+
+
+def video_path(folder: Path, task: str, seed: int) -> Path:
+    """Return where the video of one episode lies in `folder`."""
+    return folder / f"{task}_{seed:04d}.mp4"
+
+
+def memory_path(folder: Path, task: str, seed: int) -> Path:
+    """Return where the picture of what the memory did in one episode lies in `folder`."""
+    return folder / f"{task}_{seed:04d}_memory.webp"
+
+
+def encoded(path: Path) -> str | None:
+    """Return the file as text for a page, or None if there is none."""
+    return base64.b64encode(path.read_bytes()).decode() if path.is_file() else None
 
 
 @dataclass(frozen=True)
@@ -60,9 +72,8 @@ class Point:
 def draw_rates(measures: Mapping[str, Sequence[Point]]) -> str:
     """Return the SVG of one panel for each measure: name -> its points.
 
-    With several gaps, a panel has one curve over the gap for each series. Otherwise it has one line
-    for each series, in which a dot stands for the rate and a bar for its interval. Panels stand in rows
-    of nearly equal length. The element `desc` says all rates in words, for those who cannot see the chart.
+    With several gaps, a panel has one curve over the gap for each series; otherwise each series has a line
+    with a dot for the rate and a bar for its interval. The element `desc` says all rates in words.
     """
     points = [point for each in measures.values() for point in each]
     series = list(dict.fromkeys(point.series for point in points))
@@ -71,8 +82,7 @@ def draw_rates(measures: Mapping[str, Sequence[Point]]) -> str:
     names = 0 if over_gaps else 0.07 * max(len(_shortened(name)) for name in series)  # inches
     rows = max(1, math.ceil(len(measures) / IN_A_ROW))
     columns = math.ceil(len(measures) / rows)
-    size = (4.2 * columns + names, height * rows)
-    figure = Figure(figsize=size, layout="constrained")
+    figure = Figure(figsize=(4.2 * columns + names, height * rows), layout="constrained")
     for number, (name, each) in enumerate(measures.items()):
         axes = figure.add_subplot(rows, columns, number + 1)
         axes.set_title(name, fontsize=10, loc="left")
@@ -84,7 +94,13 @@ def draw_rates(measures: Mapping[str, Sequence[Point]]) -> str:
         _share_gaps(figure.axes, points)
         handles = figure.axes[0].get_legend_handles_labels()
         figure.legend(*handles, loc="outside lower center", ncols=4, frameon=False)
-    return _to_svg(figure, _in_words(measures))
+    in_words = [
+        f"{name}, {point.series}{'' if point.gap is None else f' at gap {point.gap}'}: "
+        f"{100 * point.rate.rate:.0f} % of {point.rate.episodes}"
+        for name, each in measures.items()
+        for point in each
+    ]
+    return _to_svg(figure, "\n".join(in_words))
 
 
 def _draw_over_gaps(axes: Axes, points: Sequence[Point], series: Sequence[str]) -> None:
@@ -106,23 +122,18 @@ def _draw_over_gaps(axes: Axes, points: Sequence[Point], series: Sequence[str]) 
             capsize=2,
             label=_shortened(name),
         )
-    axes.set_xlabel("gap (ticks)")
-    axes.set_ylabel("% of episodes")
-    axes.set_ylim(-3, 103)
+    axes.set(xlabel="gap (ticks)", ylabel="% of episodes", ylim=(-3, 103))
     axes.grid(axis="y", linewidth=0.4, alpha=0.6)
 
 
 def _share_gaps(panels: Sequence[Axes], points: Sequence[Point]) -> None:
     """Let all panels show the same gaps at the same places, also those with points at some of them only."""
     gaps = sorted({point.gap for point in points if point.gap is not None})
-    shown = [axes.get_xlim() for axes in panels]
+    lows, highs = zip(*(axes.get_xlim() for axes in panels), strict=True)
     margin = 0.05 * (gaps[-1] - gaps[0])
+    limits = min(gaps[0] - margin, *lows), max(gaps[-1] + margin, *highs)
     for axes in panels:
-        axes.set_xticks(gaps)
-        axes.set_xlim(
-            min(gaps[0] - margin, *(low for low, _ in shown)),
-            max(gaps[-1] + margin, *(high for _, high in shown)),
-        )
+        axes.set(xticks=gaps, xlim=limits)
 
 
 def _draw_side_by_side(axes: Axes, points: Sequence[Point], series: Sequence[str]) -> None:
@@ -137,9 +148,7 @@ def _draw_side_by_side(axes: Axes, points: Sequence[Point], series: Sequence[str
             elinewidth=1.6,
         )
     axes.set_yticks(range(len(series)), [_shortened(name) for name in series])
-    axes.set_ylim(len(series) - 0.5, -0.5)
-    axes.set_xlim(-3, 103)
-    axes.set_xlabel("% of episodes")
+    axes.set(ylim=(len(series) - 0.5, -0.5), xlim=(-3, 103), xlabel="% of episodes")
     axes.grid(axis="x", linewidth=0.4, alpha=0.6)
 
 
@@ -155,17 +164,6 @@ def _bars(points: Sequence[Point]) -> list[list[float]]:
     return [below, above]
 
 
-def _in_words(measures: Mapping[str, Sequence[Point]]) -> str:
-    return "\n".join(
-        _sentence(name, point) for name, points in measures.items() for point in points
-    )
-
-
-def _sentence(measure: str, point: Point) -> str:
-    at = "" if point.gap is None else f" at gap {point.gap}"
-    return f"{measure}, {point.series}{at}: {100 * point.rate.rate:.0f} % of {point.rate.episodes}"
-
-
 def _to_svg(figure: Figure, in_words: str) -> str:
     file = io.StringIO()
     with matplotlib.rc_context(STYLE):
@@ -174,28 +172,3 @@ def _to_svg(figure: Figure, in_words: str) -> str:
     text = text[text.index("<svg") :]  # a page takes no XML declaration within
     begin = text.index(">") + 1
     return f"{text[:begin]}\n <desc>{escape(in_words)}</desc>{text[begin:]}"
-
-
-# Where the videos and pictures of an evaluation lie, and how they get into its page.
-
-
-def video_path(folder: Path | None, task: str, seed: int) -> Path | None:
-    """Return where the video of one episode lies in `folder`."""
-    return folder / f"{task}_{seed:04d}.mp4" if folder else None
-
-
-def memory_path(folder: Path | None, task: str, seed: int) -> Path | None:
-    """Return where the picture of what the memory did in one episode lies in `folder`."""
-    return folder / f"{task}_{seed:04d}_memory.webp" if folder else None
-
-
-def remove_media(folder: Path | None, task: str, seed: int) -> None:
-    """Remove the video and the picture of one episode that an earlier evaluation left in `folder`."""
-    for path in (video_path(folder, task, seed), memory_path(folder, task, seed)):
-        if path is not None:
-            path.unlink(missing_ok=True)
-
-
-def encoded(path: Path) -> str:
-    """Return the file as text for a page."""
-    return base64.b64encode(path.read_bytes()).decode()

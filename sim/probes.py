@@ -1,11 +1,9 @@
 """Probes: what is done to the memory of a policy from outside, to find out whether it is used.
 
-If a policy chooses as well with its memory emptied, it does not need it. If it then chooses what the
-episode asked for whose memory it was given, the memory carries the choice. A probe changes nothing
-but the memory: instruction, previous action and tick count stay as they are. The previous action is
-what the robot did (`PolicyEnv`), so that it tells nothing of the cue as long as the robot is held.
-What was decided with the old memory and is not carried out yet goes with it: a plan, and commands that
-are late.
+If a policy chooses as well with its memory emptied, it does not need it. If it chooses what the episode
+asked for whose memory it was given, the memory carries the choice. Instruction, previous action and
+tick count stay as they are. What was decided with the old memory and is not carried out yet goes with
+it: a plan, and commands that are late.
 """
 
 from __future__ import annotations
@@ -13,7 +11,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Any, Protocol
 
 import numpy as np
@@ -23,10 +20,10 @@ from ttm.sim.condition import SAME_STATE, Condition, ProbeName
 from ttm.sim.environment import Env, reset_options
 from ttm.sim.rollout import Actor, delayed, forget_commands, step
 
-# An episode that is about to be run under a probe, and the runs that come before it.
-
 Memory = Mapping[str, np.ndarray]
 """The tensors of a core's state, without the batch axis."""
+MOST_DONORS = 200
+"""Initial states that are looked through for one of another cue."""
 
 
 class RememberingActor(Actor, Protocol):
@@ -57,32 +54,26 @@ class Trial:
 def begin(
     trial: Trial, seed: int, gap: int | None, right_choice: str | None = None
 ) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-    """Reset the environment to an initial state of the trial's task, under the trial's cue.
-
-    gap, right_choice: see `ttm.sim.environment.reset_options`. Returns the observation and the info.
-    """
+    """Reset to an initial state of the trial's task, under its cue; see `reset_options`."""
     options = reset_options(trial.task, gap, trial.condition.cue, right_choice)
-    observation, info = trial.env.reset(seed=seed, options=options)
-    return observation, info
+    return trial.env.reset(seed=seed, options=options)
 
 
 def run_to_go(
     trial: Trial, seed: int, gap: int | None, right_choice: str | None = None
 ) -> tuple[int, dict[str, Any]]:
-    """Drive the episode that `begin` begins until the robot may act.
+    """Drive the episode that `begin` begins until the robot may act, with commands as late as the trial's.
 
-    Commands are as late as in the episode of the trial. Returns the tick at which it may, and the
-    environment's info there. The actor has not yet seen that tick's observation. Raises `UserError`
-    if the episode ends before, or is cut off.
+    Returns that tick, whose observation the actor has not seen yet, and the info there. Raises
+    `UserError` if the episode ends before, or is cut off.
     """
-    env, over = trial.env, False
-    actor = delayed(trial.actor, env, trial.condition.delay_s)
+    actor = delayed(trial.actor, trial.env, trial.condition.delay_s)
     most = math.inf if trial.max_ticks is None else trial.max_ticks
     observation, info = begin(trial, seed, gap, right_choice)
     actor.reset(info["instruction"])
-    tick = 0
+    tick, over = 0, False
     while not info["go"] and not over and tick < most:
-        observation, info, over = step(env, actor, actor.act(observation))
+        observation, info, over = step(trial.env, actor, actor.act(observation))
         tick += 1
     if not info["go"]:
         longer = "the environment more time" if over else "more --max-ticks"
@@ -93,20 +84,13 @@ def run_to_go(
     return tick, info
 
 
-# Donors: the episodes whose memory the probe `swap` gives to another one.
-#
-# A donor in the same initial state differs from the episode in its cue alone: when the robot may act,
-# all that it sees and all that it has done is equal in both, and only the memory is not. If the choice
-# follows the donor, the memory is what carries it. A donor in another initial state has seen another
-# scene, too, so that the probe then asks for more: that what was remembered there serves here.
-
-MOST_DONORS = 200
-"""Initial states that are looked through for one of another cue."""
-
-
 @dataclass(frozen=True)
 class Donor:
-    """An episode whose memory is taken."""
+    """An episode whose memory is taken.
+
+    In the same initial state it differs from the trial's in its cue alone, so that when the robot may
+    act, only the memory differs. In another one the memory has to serve in another scene, too.
+    """
 
     seed: int
     choice: str
@@ -123,33 +107,23 @@ class Donor:
 
 
 def find_donor(trial: Trial) -> Donor:
-    """Return the donor that the trial's condition asks for.
+    """Return the donor that the trial's condition asks for, with the gap of the episode.
 
-    Its gap is that of the episode. Raises `UserError` if there is none.
+    It has another right choice, which must be one of this state's. Raises `UserError` if there is none.
     """
     _, info = begin(trial, trial.seed, trial.condition.gap)
-    find = _of_same_state if trial.condition.donor == SAME_STATE else _of_other_state
-    return find(trial, info)
-
-
-def _of_same_state(trial: Trial, info: dict[str, Any]) -> Donor:
-    """Return the same initial state with another cue, which the number of the state picks."""
-    own, gap = info["right_choice"], int(info["gap"])
-    others = [choice for choice in info.get("choices", ()) if choice != own]
-    if others:
-        theirs = others[trial.seed % len(others)]
-        _, shown = begin(trial, trial.seed, gap, theirs)
-        if shown["right_choice"] == theirs:
-            return Donor(trial.seed, theirs, gap, is_other_cue=True)
-    raise UserError(
-        f"task '{trial.task}': the environment cannot show another cue in the same initial state (see "
-        "`choices` and `right_choice` of ttm.sim.environment.PolicyEnv); take --donor other-state"
-    )
-
-
-def _of_other_state(trial: Trial, info: dict[str, Any]) -> Donor:
-    """Return the next initial state of another right choice, which must be one of this state's."""
     own, gap, choices = info["right_choice"], int(info["gap"]), info.get("choices")
+    if trial.condition.donor == SAME_STATE:
+        others = [choice for choice in choices or () if choice != own]
+        if others:
+            theirs = others[trial.seed % len(others)]
+            _, shown = begin(trial, trial.seed, gap, theirs)
+            if shown["right_choice"] == theirs:
+                return Donor(trial.seed, theirs, gap, is_other_cue=True)
+        raise UserError(
+            f"task '{trial.task}': the environment cannot show another cue in the same initial state (see "
+            "`choices` and `right_choice` of ttm.sim.environment.PolicyEnv); take --donor other-state"
+        )
     for seed in range(trial.seed + 1, trial.seed + 1 + MOST_DONORS):
         _, found = begin(trial, seed, gap)
         theirs = found["right_choice"]
@@ -167,7 +141,7 @@ class Probe:
     donor: Donor | None = None
 
     def __init__(self, trial: Trial):
-        """Prepare the episode. This may run other episodes with the environment and the actor."""
+        """Prepare the episode, perhaps by running others with the environment and the actor."""
         self.actor, self._late = trial.actor, trial.late or trial.actor
 
     def before_tick(self, tick: int, go: bool) -> None:
@@ -186,7 +160,6 @@ class Zero(Probe):
     """Resets the memory before every tick."""
 
     def before_tick(self, tick: int, go: bool) -> None:
-        """See `Probe.before_tick`."""
         if tick == 0:
             self._initial = self.actor.memory()
         self.actor.set_memory(self._initial)
@@ -196,7 +169,6 @@ class Erase(Probe):
     """Resets the memory once, at the first tick at which the robot may act."""
 
     def before_tick(self, tick: int, go: bool) -> None:
-        """See `Probe.before_tick`."""
         if tick == 0:
             self._initial: Memory | None = self.actor.memory()
         if go and self._initial is not None:
@@ -205,21 +177,15 @@ class Erase(Probe):
 
 
 class Freeze(Probe):
-    """Undoes what is written to the memory in the gap.
-
-    When the gap begins is known from a first run of the same episode, which the probe leaves alone.
-    """
+    """Undoes what is written to the memory in the gap, whose begin is known from a first run."""
 
     def __init__(self, trial: Trial):
         super().__init__(trial)
-        condition = trial.condition
-        go_tick, info = run_to_go(trial, trial.seed, condition.gap)
-        self._last = go_tick
-        self._first = go_tick - int(info["gap"])
+        self._last, info = run_to_go(trial, trial.seed, trial.condition.gap)
+        self._first = self._last - int(info["gap"])
         self._kept: Memory = {}
 
     def before_tick(self, tick: int, go: bool) -> None:
-        """See `Probe.before_tick`."""
         if tick == max(self._first, 0):
             self._kept = self.actor.memory()
         elif self._first < tick <= self._last:
@@ -227,10 +193,7 @@ class Freeze(Probe):
 
 
 class Swap(Probe):
-    """Gives the robot, when it may act, the memory of an episode that was shown another cue.
-
-    `Condition.donor` says which. The same policy drives it through a gap of the same length.
-    """
+    """Gives the robot, when it may act, the memory of a donor, driven by the same policy."""
 
     def __init__(self, trial: Trial):
         super().__init__(trial)
@@ -238,7 +201,6 @@ class Swap(Probe):
         self._theirs: Memory | None = self.donor.memory(trial)
 
     def before_tick(self, tick: int, go: bool) -> None:
-        """See `Probe.before_tick`."""
         if go and self._theirs is not None:
             self._exchange(self._theirs)
             self._theirs = None
@@ -247,9 +209,8 @@ class Swap(Probe):
 class Noise(Probe):
     """Adds Gaussian noise to every token of the memory before every tick.
 
-    A token is one row of the last axis of a floating-point tensor that has more axes than one. The
-    expected square of the norm of its noise is the square of `noise` times its own norm. The number
-    of the initial state seeds the noise.
+    A token is one row of the last axis of a floating-point tensor with more axes than one. The root mean
+    square of the norm of its noise is `noise` times its own norm.
     """
 
     def __init__(self, trial: Trial):
@@ -259,7 +220,6 @@ class Noise(Probe):
         self._rng = np.random.default_rng((trial.seed, 2))
 
     def before_tick(self, tick: int, go: bool) -> None:
-        """See `Probe.before_tick`."""
         memory = self.actor.memory()
         self.actor.set_memory({name: self._disturbed(value) for name, value in memory.items()})
 
@@ -268,17 +228,14 @@ class Noise(Probe):
             return value
         scale = self._share * np.linalg.norm(value, axis=-1, keepdims=True)
         noise = self._rng.standard_normal(value.shape) / np.sqrt(value.shape[-1])
-        disturbed: np.ndarray = (value + scale * noise).astype(value.dtype)
-        return disturbed
+        return (value + scale * noise).astype(value.dtype)
 
 
-PROBES: Mapping[ProbeName, Callable[[Trial], Probe]] = MappingProxyType(
-    {
-        "live": Probe,
-        "zero": Zero,
-        "erase": Erase,
-        "freeze": Freeze,
-        "swap": Swap,
-        "noise": Noise,
-    }
-)
+PROBES: Mapping[ProbeName, Callable[[Trial], Probe]] = {
+    "live": Probe,
+    "zero": Zero,
+    "erase": Erase,
+    "freeze": Freeze,
+    "swap": Swap,
+    "noise": Noise,
+}

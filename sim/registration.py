@@ -12,7 +12,7 @@ from ttm.sim.shipped import KITCHEN
 
 
 def register_kitchen() -> None:
-    """Let `gymnasium.make("ttm/Kitchen-v0")` make the kitchen. Registering it again changes nothing."""
+    """Let `gymnasium.make("ttm/Kitchen-v0")` make the kitchen."""
     if KITCHEN not in gymnasium.registry:
         gymnasium.register(KITCHEN, entry_point=f"{__name__}:make_kitchen")
 

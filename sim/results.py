@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from statistics import NormalDist
+from statistics import NormalDist, median
 from typing import Any, Literal
 
 from ttm.policy.errors import UserError
@@ -17,27 +17,24 @@ from ttm.sim.environment import require_same_environment, same_environment
 from ttm.sim.rollout import Choice, Outcome
 from ttm.sim.shipped import KITCHEN
 
-# The uncertainty of success rates.
-#
-# Wilson's interval is for one rate, McNemar's exact test for two policies on the same initial states.
-
 CONFIDENCE = 0.95
+RESULT_FILE = "result.json"
+VIDEOS = "videos"
+"""The folder of the videos, beside `RESULT_FILE`."""
+FORMAT = 1
+Measure = Literal["success", "choice"]
+"""What two evaluations are compared by: whether episodes succeeded, or whether the choice was right."""
 
 
-def wilson_interval(
-    successes: int, episodes: int, confidence: float = CONFIDENCE
-) -> tuple[float, float]:
-    """Return the interval of rates that are compatible with `successes` of `episodes` (Wilson, 1927).
-
-    It stays within [0, 1] and is useful at 0 of n and at n of n too. Without episodes it is [0, 1].
-    """
+def wilson_interval(successes: int, episodes: int) -> tuple[float, float]:
+    """Return the interval of rates that are compatible with `successes` of `episodes` (Wilson, 1927)."""
     if not 0 <= successes <= episodes:
         raise ValueError(
             f"{successes} successes of {episodes} episodes: give a number from 0 to {episodes}"
         )
     if episodes == 0:
         return 0.0, 1.0
-    z = NormalDist().inv_cdf(0.5 + confidence / 2)
+    z = NormalDist().inv_cdf(0.5 + CONFIDENCE / 2)
     rate = successes / episodes
     scale = 1 + z**2 / episodes
     centre = (rate + z**2 / (2 * episodes)) / scale
@@ -50,10 +47,7 @@ def wilson_interval(
 
 @dataclass(frozen=True)
 class PairedTest:
-    """The outcomes of two policies on the same initial states.
-
-    Only the states on which they differ contribute to the test.
-    """
+    """The outcomes of two policies on the same initial states."""
 
     both: int
     only_first: int
@@ -66,31 +60,22 @@ class PairedTest:
 def mcnemar_exact(first: Sequence[bool], second: Sequence[bool]) -> PairedTest:
     """Return McNemar's test with the exact binomial distribution.
 
-    Element i of both sequences is the outcome from the same initial state. Raises `ValueError` if
-    they differ in length.
+    Element i of both sequences is the outcome from the same initial state; only states on which the two
+    differ count. Raises `ValueError` if the lengths differ.
     """
-    pairs = list(zip(first, second, strict=True))
-    only_first = sum(a and not b for a, b in pairs)
-    only_second = sum(b and not a for a, b in pairs)
+    pairs = [(bool(a), bool(b)) for a, b in zip(first, second, strict=True)]
+    only_first, only_second = pairs.count((True, False)), pairs.count((False, True))
     differing = only_first + only_second
     tail = (
         sum(math.comb(differing, k) for k in range(min(only_first, only_second) + 1)) / 2**differing
     )
     return PairedTest(
-        both=sum(a and b for a, b in pairs),
+        both=pairs.count((True, True)),
         only_first=only_first,
         only_second=only_second,
-        neither=sum(not a and not b for a, b in pairs),
+        neither=pairs.count((False, False)),
         p_value=min(1.0, 2 * tail),
     )
-
-
-RESULT_FILE = "result.json"
-VIDEOS = "videos"
-"""The folder of the videos, beside `RESULT_FILE`."""
-FORMAT = 1
-Measure = Literal["success", "choice"]
-"""What two evaluations are compared by: whether episodes succeeded, or whether the choice was right."""
 
 
 @dataclass(frozen=True)
@@ -107,17 +92,12 @@ class Rate:
 
     @property
     def interval(self) -> tuple[float, float]:
-        """Wilson's 95 % interval of the rate."""
         return wilson_interval(self.count, self.episodes)
 
     def __str__(self) -> str:
         low, high = self.interval
         counts = f"{self.count} of {self.episodes}"
         return f"{counts} = {self.rate:.0%}  (95 % interval {low:.0%} to {high:.0%})"
-
-    def to_json(self) -> dict[str, Any]:
-        """Return plain data for `result.json`."""
-        return {"count": self.count, "rate": self.rate, "interval": list(self.interval)}
 
 
 @dataclass(frozen=True)
@@ -128,22 +108,16 @@ class TaskResult:
     outcomes: tuple[Outcome, ...]
 
     @property
+    def success(self) -> Rate:
+        return Rate(sum(outcome.success for outcome in self.outcomes), len(self.outcomes))
+
+    @property
     def episodes(self) -> int:
         return len(self.outcomes)
 
     @property
     def successes(self) -> int:
-        return sum(outcome.success for outcome in self.outcomes)
-
-    @property
-    def rate(self) -> float:
-        """The portion of the episodes that succeeded, 0 if there are none."""
-        return Rate(self.successes, self.episodes).rate
-
-    @property
-    def interval(self) -> tuple[float, float]:
-        """Wilson's 95 % interval of the rate."""
-        return Rate(self.successes, self.episodes).interval
+        return self.success.count
 
     @property
     def choices(self) -> Rate | None:
@@ -160,13 +134,11 @@ class TaskResult:
     @property
     def median_ticks(self) -> float | None:
         """Median number of ticks of the successful episodes, None if there are none."""
-        ticks = sorted(outcome.ticks for outcome in self.outcomes if outcome.success)
-        if not ticks:
-            return None
-        return (ticks[(len(ticks) - 1) // 2] + ticks[len(ticks) // 2]) / 2
+        ticks = [outcome.ticks for outcome in self.outcomes if outcome.success]
+        return float(median(ticks)) if ticks else None
 
     def __str__(self) -> str:
-        parts = [f"{self.task}: {Rate(self.successes, self.episodes)}"]
+        parts = [f"{self.task}: {self.success}"]
         parts += [f"right choice {self.choices}"] if self.choices else []
         parts += [f"the donor's choice {self.donor_choices}"] if self.donor_choices else []
         return "; ".join(parts)
@@ -179,21 +151,18 @@ class Evaluation:
     checkpoint: str
     """A file's path, `none` (untrained) or `expert`."""
     sha256: str | None
-    """SHA-256 of the checkpoint's file, None where there is no file."""
+    """That of the checkpoint's file, None where there is no file."""
     first_seed: int
     max_ticks: int | None
     tasks: Mapping[str, TaskResult]
     environment: str = KITCHEN
     """The environment's Gymnasium ID."""
     condition: Condition = Condition()  # noqa: RUF009 (frozen)
-    """What was done to gap, cue and memory."""
 
     def to_json(self) -> str:
-        """Return what `result.json` holds.
+        """Return what `result.json` holds. The same evaluation gives the same bytes.
 
-        It has neither a time nor the number of workers, so that the same evaluation gives the same
-        bytes. The environment is named unless it is the kitchen, and of the condition whatever is
-        not the default.
+        The environment is named unless it is the kitchen, and of the condition whatever is not the default.
         """
         kitchen = same_environment(self.environment, KITCHEN)
         data: dict[str, Any] = {
@@ -210,10 +179,32 @@ class Evaluation:
         return json.dumps(data, indent=1) + "\n"
 
     def save(self, folder: Path) -> Path:
-        """Write `result.json` in `folder`, which is made if it is missing, and return its path."""
+        """Write `result.json` in `folder`, and return its path."""
         path = folder / RESULT_FILE
         write_atomically(path, self.to_json())
         return path
+
+
+def _task_json(result: TaskResult) -> dict[str, Any]:
+    rates = {"choices": result.choices, "donor_choices": result.donor_choices}
+    outcomes = [asdict(outcome) for outcome in result.outcomes]
+    for outcome in outcomes:  # keys that say nothing are left out
+        del outcome["task"]
+        if outcome["choice"] is None:
+            del outcome["choice"]
+    return {
+        "episodes": result.episodes,
+        "successes": result.successes,
+        "rate": result.success.rate,
+        "interval": list(result.success.interval),
+        "median_ticks": result.median_ticks,
+        **{
+            name: {"count": rate.count, "rate": rate.rate, "interval": list(rate.interval)}
+            for name, rate in rates.items()
+            if rate
+        },
+        "outcomes": outcomes,
+    }
 
 
 def load_evaluation(path: Path) -> Evaluation:
@@ -245,6 +236,11 @@ def load_evaluation(path: Path) -> Evaluation:
         ) from error
 
 
+def _outcome(task: str, data: Mapping[str, Any]) -> Outcome:
+    choice = Choice(**data["choice"]) if "choice" in data else None
+    return Outcome(task=task, **{**data, "choice": choice})
+
+
 def compare(
     first: Evaluation, second: Evaluation, measure: Measure = "success"
 ) -> dict[str, PairedTest]:
@@ -264,16 +260,6 @@ def compare(
     return tests
 
 
-def describe_test(test: PairedTest, first: str, second: str, measure: Measure = "success") -> str:
-    """Return one line that says which of the two was better on how many states, with the p-value."""
-    shared = test.both + test.neither + test.only_first + test.only_second
-    did = "solved" if measure == "success" else "chose right in"
-    return (
-        f"of {shared} initial states both {did} {test.both}, only {first} {test.only_first}, "
-        f"only {second} {test.only_second}; McNemar's exact p = {test.p_value:.2g}"
-    )
-
-
 def _by_state(outcomes: Sequence[Outcome], measure: Measure) -> dict[tuple[int, str, str], bool]:
     """Return seed, instruction and right choice -> whether the episode went well.
 
@@ -282,35 +268,18 @@ def _by_state(outcomes: Sequence[Outcome], measure: Measure) -> dict[tuple[int, 
     found = {}
     for outcome in outcomes:
         choice = outcome.choice
-        if measure == "choice" and choice is None:
-            continue
-        well = outcome.success if measure == "success" or choice is None else choice.is_right
-        found[(outcome.seed, outcome.instruction, choice.right_choice if choice else "")] = well
+        state = (outcome.seed, outcome.instruction, choice.right_choice if choice else "")
+        if measure == "success":
+            found[state] = outcome.success
+        elif choice:
+            found[state] = choice.is_right
     return found
 
 
-def _outcome(task: str, data: Mapping[str, Any]) -> Outcome:
-    """Return the outcome that `_outcome_json` wrote."""
-    choice = Choice(**data["choice"]) if "choice" in data else None
-    return Outcome(task=task, **{**data, "choice": choice})
-
-
-def _outcome_json(outcome: Outcome) -> dict[str, Any]:
-    """Return plain data. Keys that say nothing are left out: the task, and absent choices."""
-    data = {key: value for key, value in asdict(outcome).items() if key != "task"}
-    if outcome.choice is None:
-        del data["choice"]
-    return data
-
-
-def _task_json(result: TaskResult) -> dict[str, Any]:
-    rates = {"choices": result.choices, "donor_choices": result.donor_choices}
-    return {
-        "episodes": result.episodes,
-        "successes": result.successes,
-        "rate": result.rate,
-        "interval": list(result.interval),
-        "median_ticks": result.median_ticks,
-        **{name: rate.to_json() for name, rate in rates.items() if rate},
-        "outcomes": [_outcome_json(outcome) for outcome in result.outcomes],
-    }
+def describe_test(test: PairedTest, first: str, second: str) -> str:
+    """Return one line that says which of the two was better on how many states, with the p-value."""
+    shared = test.both + test.neither + test.only_first + test.only_second
+    return (
+        f"of {shared} initial states both solved {test.both}, only {first} {test.only_first}, "
+        f"only {second} {test.only_second}; McNemar's exact p = {test.p_value:.2g}"
+    )

@@ -36,7 +36,7 @@ class Choice:
     """What the robot chose in a memory task; see `ttm.sim.environment.PolicyEnv`."""
 
     made: str | None
-    """What it chose; None if it has chosen nothing."""
+    """None if it has chosen nothing."""
     right_choice: str
     """What the cue asked for."""
     gap: int
@@ -70,7 +70,7 @@ class Outcome:
     terminate_tick: int | None
     """The first tick, counted from 1, at which the policy said that it is done; None if it never did."""
     choice: Choice | None = None
-    """What the robot chose; None for tasks that are no memory tasks."""
+    """None for tasks that are no memory tasks."""
 
 
 def run_episode(
@@ -110,7 +110,10 @@ def run_episode(
         if terminate_tick is None and spec.says_done(action):
             terminate_tick = ticks
         show()
-    success, choice = bool(info["success"]), _choice(info, go_tick)
+    choice = None
+    if "right_choice" in info:
+        choice = Choice(info["choice"], info["right_choice"], int(info["gap"]), go_tick)
+    success = bool(info["success"])
     return Outcome(task, seed, instruction, success, ticks, terminate_tick, choice)
 
 
@@ -127,42 +130,26 @@ def step(
     return observation, info, terminated or truncated
 
 
-def _choice(info: Mapping[str, Any], go_tick: int | None) -> Choice | None:
-    """Return what was chosen, from the last info of an episode."""
-    if "right_choice" not in info:
-        return None
-    return Choice(info["choice"], info["right_choice"], int(info["gap"]), go_tick)
-
-
-# Commands that come into force some time after the observation that they answer, as on a robot.
-
-
 def delayed(actor: Actor, env: Env, delay_s: float) -> Actor:
     """Return an actor in `env` whose commands come into force `delay_s` later: without delay, `actor`."""
     return DelayedActor(actor, env, delay_s) if delay_s else actor
 
 
 def forget_commands(actor: Actor) -> None:
-    """Let the robot rest in place of the commands that `actor` has decided and that are not in force yet.
-
-    A memory that is exchanged while the robot is held says nothing if what was decided with the old one
-    still comes into force.
-    """
+    """Let the robot rest in place of the commands that `actor` has decided and that are not in force yet."""
     if isinstance(actor, DelayedActor):
         actor.forget()
 
 
 class DelayedActor:
-    """Any actor whose commands come into force `delay_s` after the observation.
+    """Any actor whose commands come into force `delay_s` after the observation, as on a robot.
 
     A tick is carried out as the mean of the two commands that are in force in it, each weighted by its
     time; a binary part as the one with the larger share. Until the first command is in force, the
     robot stays where it is (`resting_action_of`), and binary parts are those of the first command.
-    A probe that changes the memory lets it go on resting: see `forget_commands`.
     """
 
     def __init__(self, actor: Actor, env: Env, delay_s: float):
-        """env: what the actor acts in. delay_s: in seconds; it may be longer than a tick."""
         spec = spec_of(env)
         ticks = delay_s / spec.control_dt_s
         self._actor, self._env, self._binary = actor, env, spec.binary_mask
@@ -173,7 +160,6 @@ class DelayedActor:
         self._done = np.zeros(spec.action_size, np.float32)
 
     def reset(self, instruction: str) -> None:
-        """See `Actor.reset`."""
         self._commands.clear()
         self._actor.reset(instruction)
 
@@ -190,7 +176,6 @@ class DelayedActor:
         return in_force
 
     def executed(self, action: np.ndarray) -> None:
-        """See `Actor.executed`."""
         self._done = action
         self._actor.executed(action)
 

@@ -43,32 +43,24 @@ def compose_frame(
     canvas = Image.new("RGB", (_even(width + side), _even(height + CAPTION_PX)), BACKGROUND)
     canvas.paste(Image.fromarray(scene), (0, 0))
     draw = ImageDraw.Draw(canvas)
+
+    def write(
+        place: tuple[float, float], text: str, colour: Any, size_px: int, **style: Any
+    ) -> None:
+        draw.text(place, text, colour, ImageFont.load_default(size_px), **style)
+
     for place, (name, frame) in enumerate(cameras.items()):
-        corner = (width, place * side)
-        canvas.paste(Image.fromarray(frame).resize((side, side), Image.Resampling.NEAREST), corner)
-        draw.text(
-            (corner[0] + 6, corner[1] + 4),
-            name,
-            WHITE,
-            _font(14),
-            stroke_width=2,
-            stroke_fill=BACKGROUND,
-        )
-    _caption(draw, canvas.width, height, info)
-    return np.asarray(canvas)
-
-
-def _caption(draw: ImageDraw.ImageDraw, width: int, top: int, info: Mapping[str, Any]) -> None:
-    middle = top + CAPTION_PX / 2
-    draw.text((12, middle), f"“{info['instruction']}”", WHITE, _font(18), anchor="lm")
+        top = place * side
+        shown = Image.fromarray(frame).resize((side, side), Image.Resampling.NEAREST)
+        canvas.paste(shown, (width, top))
+        write((width + 6, top + 4), name, WHITE, 14, stroke_width=2, stroke_fill=BACKGROUND)
+    middle, right = height + CAPTION_PX / 2, canvas.width
+    write((12, middle), f"“{info['instruction']}”", WHITE, 18, anchor="lm")
     clock = f"tick {info['tick']}   {info['time_s']:.1f} s"
-    draw.text((width - 110, middle), clock, GREY, _font(14), anchor="rm")
+    write((right - 110, middle), clock, GREY, 14, anchor="rm")
     word, colour = ("success", GREEN) if info["success"] else ("running", GREY)
-    draw.text((width - 12, middle), word, colour, _font(16), anchor="rm")
-
-
-def _font(size_px: int) -> Any:
-    return ImageFont.load_default(size_px)
+    write((right - 12, middle), word, colour, 16, anchor="rm")
+    return np.asarray(canvas)
 
 
 def _even(pixels: int) -> int:

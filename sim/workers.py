@@ -1,4 +1,4 @@
-"""Jobs shared among workers, wherever these are.
+"""Jobs shared among workers: this process, processes of this machine, or a Ray cluster.
 
 The result of a job depends on that job alone, not on who runs it. To that end torch runs on one
 thread in every worker, since sums over several threads round differently.
@@ -12,6 +12,7 @@ import multiprocessing
 import os
 import signal
 import sys
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
@@ -21,15 +22,27 @@ from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Protocol
 
 import torch
 from tyro.conf import arg
 
 from ttm.policy.engines import cpu_threads
 from ttm.policy.errors import UserError
+from ttm.sim.tasks.table import GROUP_DESCRIPTIONS, TASK_DESCRIPTIONS, TASK_METAVAR
 
-# What the bytes of a result depend on beside the job: code, packages and renderer of the machine.
+TASK = arg(
+    metavar=TASK_METAVAR,
+    help=f"What is asked for, --episodes times each: {TASK_DESCRIPTIONS}; {GROUP_DESCRIPTIONS}. "
+    "Another --env has tasks of its own.",
+)
+"""`--task` of commands that run episodes."""
+RAY = arg(
+    metavar="ADDRESS",
+    help="Let the Ray cluster that this machine is part of run the episodes: auto, or HOST:PORT as ray "
+    "start prints it. The result does not depend on it.",
+)
+"""`--ray` of commands that run episodes."""
 
 CODE = ("ttm.policy", "ttm.datasets", "ttm.sim")
 SOURCES = ("*.py", "*.xml")
@@ -41,8 +54,13 @@ PACKAGES = (
 
 
 def software() -> dict[str, str | None]:
-    """Return name -> version, or None for what is missing, on this machine."""
-    found: dict[str, str | None] = {name: _version(name) for name in PACKAGES}
+    """Return what the bytes of a result depend on beside the job: name -> version on this machine."""
+    found: dict[str, str | None] = {}
+    for name in PACKAGES:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            found[name] = None
     return {**found, "the code of ttm": _code(), "MUJOCO_GL": os.environ.get("MUJOCO_GL")}
 
 
@@ -54,13 +72,6 @@ def require_same_software(wanted: Mapping[str, str | None]) -> None:
                 f"{name} is {here} there, but {wanted.get(name)} where the command runs, so that results "
                 "could differ; install the same on both"
             )
-
-
-def _version(package: str) -> str | None:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return None
 
 
 def _code() -> str:
@@ -76,10 +87,9 @@ def _code() -> str:
     return digest.hexdigest()[:12]
 
 
-# What a worker is and what its jobs are, and the one worker that a process may hold.
-
-JobIn = TypeVar("JobIn", contravariant=True)
-ResultOut = TypeVar("ResultOut", covariant=True)
+def usable_cores() -> int:
+    """Return how many cores this process may use; a container may have fewer than its machine."""
+    return len(os.sched_getaffinity(0))
 
 
 class Job(Protocol):
@@ -90,17 +100,20 @@ class Job(Protocol):
         """Where the files that the job makes go, or None if it makes none."""
 
 
-class Worker(Protocol[JobIn, ResultOut]):
+class Worker(Protocol):
     """What runs jobs. A process holds one, since making it takes longer than running a job."""
 
-    def run(self, job: JobIn) -> ResultOut:
+    def run(self, job: Any) -> Any:
         """Run one job. The result depends on the job alone, and can be pickled."""
 
     def close(self) -> None:
         """Free what the worker holds, such as its environment."""
 
 
-_held: Worker[Any, Any] | None = None
+MakeWorker = Callable[..., Worker]
+"""A class or function at the top level of a module."""
+
+_held: Worker | None = None
 """The worker of this process, if it is one that others gave it."""
 
 
@@ -109,7 +122,7 @@ def holds_worker() -> bool:
     return _held is not None
 
 
-def hold_worker(make_worker: Callable[..., Worker[Any, Any]], arguments: tuple[Any, ...]) -> None:
+def hold_worker(make_worker: MakeWorker, arguments: tuple[Any, ...]) -> None:
     """Make the worker of this process. Torch runs on one thread from now on."""
     global _held
     torch.set_num_threads(1)
@@ -128,62 +141,65 @@ def run_held(job: Any) -> Any:
         atexit.register(_held.close)
 
 
-# Workers of this machine: in this process, or one in each of several.
+class Workers(ABC):
+    """Workers in one place: this process, processes of this machine, a cluster."""
+
+    limit: int
+    """The number of jobs that may be handed over before one is done."""
+
+    def start(self) -> None:  # noqa: B027  (optional)
+        """Make ready for jobs. `close` follows even if this raises an exception."""
+
+    @abstractmethod
+    def submit(self, job: Job) -> Future[Any]:
+        """Hand over a job."""
+
+    def result(self, job: Job, future: Future[Any]) -> Any:
+        """Return the result of a job whose future is done, with its files in the job's folder."""
+        return future.result()
+
+    @abstractmethod
+    def close(self) -> None:
+        """End the workers."""
 
 
-class ThisProcess:
-    """A single worker, in this process; see `ttm.sim.workers.Workers`."""
+class ThisProcess(Workers):
+    """A single worker, in this process. Torch runs on one thread from `start` to `close`."""
 
     limit = 1
 
-    def __init__(self, make_worker: Callable[..., Worker[Any, Any]], arguments: tuple[Any, ...]):
+    def __init__(self, make_worker: MakeWorker, arguments: tuple[Any, ...]):
         self._make_worker, self._arguments = make_worker, arguments
         self._stack = ExitStack()
 
     def start(self) -> None:
-        """Make the worker. Torch runs on one thread until `close`."""
         self._stack.enter_context(cpu_threads(1))
         self._worker = self._stack.enter_context(closing(self._make_worker(*self._arguments)))
 
     def submit(self, job: Job) -> Future[Any]:
-        """Run a job, and return its result in a future."""
         done: Future[Any] = Future()
         done.set_result(self._worker.run(job))
         return done
 
-    def result(self, job: Job, future: Future[Any]) -> Any:
-        """Return what the worker returned."""
-        return future.result()
-
     def close(self) -> None:
-        """Close the worker."""
         self._stack.close()
 
 
-class Processes:
-    """A worker in each of several processes; see `ttm.sim.workers.Workers`."""
+class Processes(Workers):
+    """A worker in each of several processes, which start with the first jobs."""
 
     def __init__(
-        self,
-        make_worker: Callable[..., Worker[Any, Any]],
-        arguments: tuple[Any, ...],
-        count: int,
-        advice: str,
+        self, make_worker: MakeWorker, arguments: tuple[Any, ...], count: int, advice: str
     ):
         self._count, self._advice = count, advice
         self.limit = 2 * count  # the next job of each process waits for it
         context = multiprocessing.get_context("spawn")  # neither torch nor EGL survives a fork
         self._pool = ProcessPoolExecutor(count, context, _start, (make_worker, arguments))
 
-    def start(self) -> None:
-        """Do nothing: the processes start with the first jobs."""
-
     def submit(self, job: Job) -> Future[Any]:
-        """Hand a job over to the processes."""
         return self._pool.submit(run_held, job)
 
     def result(self, job: Job, future: Future[Any]) -> Any:
-        """Return what a worker returned. Raises `UserError` if a process died."""
         try:
             return future.result()
         except BrokenProcessPool as error:
@@ -193,49 +209,15 @@ class Processes:
             ) from error
 
     def close(self) -> None:
-        """End the processes after the jobs that they are at."""
         self._pool.shutdown(wait=True, cancel_futures=True)
 
 
-def _start(make_worker: Callable[..., Worker[Any, Any]], arguments: tuple[Any, ...]) -> None:
-    # Ctrl-C reaches all processes, and the parent alone answers it.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+def _start(make_worker: MakeWorker, arguments: tuple[Any, ...]) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes; the parent answers
     hold_worker(make_worker, arguments)
 
 
-# The number of processor cores.
-
-
-def usable_cores() -> int:
-    """Return how many cores this process may use; a container may have fewer than its machine."""
-    return len(os.sched_getaffinity(0))
-
-
-AnyJob = TypeVar("AnyJob", bound=Job)
-Result = TypeVar("Result")
-
-
-class Workers(Protocol):
-    """Workers in one place: this process, processes of this machine, a cluster."""
-
-    @property
-    def limit(self) -> int:
-        """The number of jobs that may be handed over before one is done."""
-
-    def start(self) -> None:
-        """Make ready for jobs. `close` follows even if this raises an exception."""
-
-    def submit(self, job: Job) -> Future[Any]:
-        """Hand over a job."""
-
-    def result(self, job: Job, future: Future[Any]) -> Any:
-        """Return the result of a job whose future is done, with its files in the job's folder."""
-
-    def close(self) -> None:
-        """End the workers."""
-
-
-class WorkerPool(Generic[AnyJob, Result]):
+class WorkerPool:
     """Workers that share jobs; a context manager.
 
     Parameters
@@ -245,8 +227,8 @@ class WorkerPool(Generic[AnyJob, Result]):
     arguments : tuple
         What it is called with. A `Path` is that of a file, of which other machines get a copy.
     workers : int, optional
-        Number of processes; a single one is this process itself. On a cluster, the largest number of
-        jobs at once. None for one for each core that may be used here, or of the cluster.
+        Number of processes, of which a single one is this process; with Ray, the most jobs at once.
+        None for one for each core that may be used here, or of the cluster.
     ray : str, optional
         Address of a Ray cluster whose machines run the jobs in place of this one.
     most : int, optional
@@ -257,7 +239,7 @@ class WorkerPool(Generic[AnyJob, Result]):
 
     def __init__(
         self,
-        make_worker: Callable[..., Worker[AnyJob, Result]],
+        make_worker: MakeWorker,
         arguments: tuple[Any, ...],
         *,
         workers: int | None = None,
@@ -268,13 +250,20 @@ class WorkerPool(Generic[AnyJob, Result]):
         count = min(workers or usable_cores(), most or sys.maxsize)
         self._workers: Workers
         if ray is not None:
-            self._workers = _cluster(make_worker, arguments, ray, workers, advice)
+            if find_spec("ray") is None:
+                raise UserError(
+                    "--ray needs Ray, which is not installed; run: "
+                    'pip install "ttm-policy-stack[cluster]"'
+                )
+            # Imported here, since Ray is large and optional.
+            make_cluster = import_module("ttm.sim.cluster").Cluster
+            self._workers = make_cluster(make_worker, arguments, ray, workers, advice)
         elif count == 1:
             self._workers = ThisProcess(make_worker, arguments)
         else:
             self._workers = Processes(make_worker, arguments, count, advice)
 
-    def __enter__(self) -> WorkerPool[AnyJob, Result]:
+    def __enter__(self) -> WorkerPool:
         try:
             self._workers.start()
         except BaseException:
@@ -285,7 +274,7 @@ class WorkerPool(Generic[AnyJob, Result]):
     def __exit__(self, *exception: object) -> None:
         self._workers.close()
 
-    def run(self, jobs: Sequence[AnyJob]) -> Iterator[tuple[int, Result]]:
+    def run(self, jobs: Sequence[Job]) -> Iterator[tuple[int, Any]]:
         """Run all jobs and yield (index of the job, its result) as they are done.
 
         Raises `UserError` if a process dies and its job cannot be run elsewhere.
@@ -299,30 +288,3 @@ class WorkerPool(Generic[AnyJob, Result]):
             for future in wait(running, return_when=FIRST_COMPLETED).done:
                 index = running.pop(future)
                 yield index, self._workers.result(jobs[index], future)
-
-
-def _cluster(
-    make_worker: Callable[..., Worker[Any, Any]],
-    arguments: tuple[Any, ...],
-    address: str,
-    workers: int | None,
-    advice: str,
-) -> Workers:
-    """Return the workers of a Ray cluster. Ray is imported here, since it is large and optional."""
-    if find_spec("ray") is None:
-        raise UserError(
-            '--ray needs Ray, which is not installed; run: pip install "ttm-policy-stack[cluster]"'
-        )
-    module = import_module("ttm.sim.cluster")
-    made: Workers = module.Cluster(make_worker, arguments, address, workers, advice)
-    return made
-
-
-# The option of commands whose episodes a cluster can run.
-
-RAY = arg(
-    metavar="ADDRESS",
-    help="Let the Ray cluster that this machine is part of run the episodes: auto, or HOST:PORT as ray "
-    "start prints it. The result does not depend on it.",
-)
-"""`--ray`."""

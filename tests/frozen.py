@@ -139,10 +139,9 @@ def losses(_: int) -> dict[str, Any]:
             for name in sorted(file.keys()):
                 digest.update(name.encode() + file.get_tensor(name).tobytes())
         result = json.loads((out / "result.json").read_text())
-    return {
-        "weights": digest.hexdigest()[:16],
-        "result": {k: v for k, v in result.items() if "second" not in k and "time" not in k},
-    }
+    for name in ("info", "elapsed_s"):
+        result.pop(name, None)
+    return {"weights": digest.hexdigest()[:16], "result": result}
 
 
 def options(_: int) -> dict[str, list[str]]:
@@ -199,7 +198,10 @@ print(json.dumps({"topics": sorted([n, *t] for n, t in node.get_topic_names_and_
             and name.endswith("Parameters")
         ):
             found[name] = {
-                key: [str(field.type), repr(field.default)]
+                key: [
+                    re.sub(r"^Annotated\[(.+), (Parameter|_limit)\(.*", r"\1", str(field.type)),
+                    repr(field.default),
+                ]
                 for key, field in sorted(kind.__dataclass_fields__.items())
             }
     return {**graph, "parameters": found}

@@ -14,12 +14,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ttm.datasets.writer import EpisodeWriter
-from ttm.policy.checkpoint import save_checkpoint
+from ttm.datasets import EpisodeWriter
+from ttm.policy import PRESETS, CameraSpec, Policy, PolicySpec, save_checkpoint
 from ttm.policy.files import write_json
-from ttm.policy.policy import Policy
-from ttm.policy.presets import PRESETS
-from ttm.policy.spec import CameraSpec, PolicySpec
 from ttm.sim.evaluation import EvaluateCommand
 from ttm.sim.kitchen.spec import SPEC
 from ttm.training import cli
@@ -206,8 +203,6 @@ def outs() -> Iterator[tuple[str, ...]]:
     yield from (
         ("show", "memory", "--episode", "e"),
         ("bench", "drift", *data),
-        ("bench", "record"),
-        ("bench", "respawn"),
     )
     yield from (
         ("study", "suite"),

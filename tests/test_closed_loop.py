@@ -5,10 +5,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ttm.policy.runner import PolicyRunner
+from ttm.policy import PolicyRunner
+from ttm.sim import KitchenEnv
 from ttm.sim.kitchen.scene import COUNTER_TOP_Z_M, OBJECTS
 from ttm.sim.kitchen.spec import SPEC
-from ttm.sim.kitchen_env import KitchenEnv
 from ttm.sim.shipped import default_checkpoint
 from ttm.sim.tasks.motions import LIFT_M
 from ttm.sim.tasks.table import SKILL_NAMES

@@ -4,10 +4,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from ttm.policy.runner import PolicyRunner
+from ttm.policy import PolicyRunner
+from ttm.sim import KitchenEnv
 from ttm.sim.environment import EXECUTED
 from ttm.sim.kitchen.spec import SPEC
-from ttm.sim.kitchen_env import KitchenEnv
 from ttm.sim.shipped import default_checkpoint
 
 SEED = 700_000

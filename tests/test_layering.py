@@ -51,23 +51,23 @@ CODE_FOLDERS = ("policy", "datasets", "sim", "training", "ros2_ws", "launch", "t
 
 LAZY_IMPORTS: Mapping[str, str] = {
     "ttm.policy.language": "sentence-transformers takes seconds to import and is often not needed",
-    "ttm.policy.runner": "OpenVINO is large, and not there for every machine and Python",
+    "ttm.policy.engines": "OpenVINO is large, and not there for every machine and Python",
     "ttm.sim.kitchen.rendering": "importing mujoco fails where EGL is missing, and that is what it tries",
 }
 """Modules that may import within functions, and why."""
 
 
 LINES = {
-    "ttm.policy": 8_300,
-    "ttm.datasets": 9_750,
-    "ttm.sim": 7_500,
-    "ttm.training": 16_400,
-    "ttm_policy": 17_100,
+    "ttm.policy": 7_280,
+    "ttm.datasets": 9_760,
+    "ttm.sim": 6_260,
+    "ttm.training": 13_700,
+    "ttm_policy": 14_700,
 }
 """Package -> the lines that its files may have together."""
-MOST_CODE, MOST_FILES, LEAST_MEDIAN = 39_400, 240, 130
-LONGEST_FILE, LONGEST_CHAIN, MOST_SINGLE_IMPORTERS = 900, 18, 60
-MOST_OPTIONS = 400
+MOST_CODE, MOST_FILES, LEAST_MEDIAN = 35_350, 240, 130
+LONGEST_FILE, LONGEST_CHAIN, MOST_SINGLE_IMPORTERS = 900, 16, 60
+MOST_OPTIONS = 345
 PLACES_TO_ADD = (
     "ttm.policy.cores.",
     "ttm.datasets.formats.",
@@ -335,7 +335,7 @@ def test_the_commands_have_few_options(capsys: pytest.CaptureFixture[str]) -> No
     for name in cli.COMMANDS:
         with pytest.raises(SystemExit):
             cli.main([*name.split(), "--help"])
-        counts[name] = len(re.findall(r"^\W*--[a-z]", capsys.readouterr().out, re.M))
+        counts[name] = len(re.findall(r"^\W --[a-z]", capsys.readouterr().out, re.M))
     most = sorted(counts.items(), key=lambda item: -item[1])[:8]
     with capsys.disabled():
         print(f"\n{sum(counts.values())} options of {len(counts)} commands, most in {dict(most)}")

@@ -61,19 +61,13 @@ class ImageChanges:
 
 
 def augment(images: Tensor, config: AugmentationConfig, rng: np.random.Generator) -> Tensor:
-    """Shift the images of one camera and change their colours, window by window.
-
-    images: (B, T, 3, H, W) uint8 -> the same shape and type.
-    """
+    """Shift images (B, T, 3, H, W) uint8 of one camera and change their colours, window by window."""
     size = images.shape[-2], images.shape[-1]
     return ImageChanges.drawn(len(images), size, config, rng).applied(images)
 
 
 def shift_images(images: Tensor, shifts: Tensor) -> Tensor:
-    """Move each window by whole pixels, with repeated edges.
-
-    images: (B, T, 3, H, W) -> the same shape and type. shifts: as in `ImageChanges`.
-    """
+    """Move windows (B, T, 3, H, W) by whole pixels, with repeated edges; see `ImageChanges`."""
     if not shifts.any():
         return images
     if images.device.type != "cpu":
@@ -111,11 +105,9 @@ def _shift_into(target: Tensor, source: Tensor, dy: int, dx: int) -> None:
 
 
 def jitter_colours(images: Tensor, colours: Tensor, contrast: Tensor) -> Tensor:
-    """Change brightness, contrast, saturation and hue, window by window.
+    """Change brightness, contrast, saturation and hue of images (B, T, 3, H, W) uint8.
 
-    images: (B, T, 3, H, W) uint8 -> the same shape and type. colours, contrast: as in
-    `ImageChanges`. All four changes are linear in a pixel's colour, so one matrix product and one
-    offset do them together.
+    All four changes are linear in the colour of a pixel: one matrix product and one offset.
     """
     batch = len(images)
     matrix, contrast = colours.to(images.device), contrast.to(images.device)
@@ -132,11 +124,7 @@ def jitter_colours(images: Tensor, colours: Tensor, contrast: Tensor) -> Tensor:
 
 
 def _recolour(target: Tensor, source: Tensor, matrix: Tensor, offset: Tensor) -> None:
-    """Set target (T, 3, N) to matrix (3, 3) @ source (T, 3, N) + offset (1, 1), cut off at 0 and 255.
-
-    A CPU takes frame by frame, because the values of one frame stay in its cache; the way over
-    int32 is faster there than from float to uint8.
-    """
+    """Set target (T, 3, N) to matrix (3, 3) @ source (T, 3, N) + offset (1, 1), cut off at 0 and 255."""
     if source.device.type != "cpu":
         target.copy_((matrix @ source.float()).add_(offset).clamp_(0, 255))
         return

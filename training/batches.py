@@ -6,16 +6,17 @@ Frames that do not fit into memory are read, decoded and augmented at each step,
 from __future__ import annotations
 
 import gc
+import math
 import shutil
 import signal
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import KW_ONLY, InitVar, dataclass, field, replace
 from math import gcd
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -23,108 +24,196 @@ from lightning.fabric import Fabric
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from ttm.datasets.samplers import SECTION
-from ttm.datasets.windows import Chunks, RecentFrames, WindowBatch, WindowDataset, tick_weights
+from ttm.datasets.dataset import EpisodeDataset
+from ttm.datasets.samplers import SECTION, EpisodeSampler, LaneSampler, WindowSampler
+from ttm.datasets.windows import (
+    Chunks,
+    RecentFrames,
+    WindowBatch,
+    WindowDataset,
+    policy_inputs,
+    tick_weights,
+)
+from ttm.policy.cores.core import CoreState
 from ttm.policy.errors import UserError, first_line
 from ttm.policy.inputs import PolicyInputs
 from ttm.policy.policy import Policy
 from ttm.policy.relative import RelativeActions
+from ttm.policy.spec import PolicySpec
 from ttm.sim.workers import usable_cores
 from ttm.training.augmentation import ImageChanges
-from ttm.training.data import Data, policy_inputs
 from ttm.training.distributed import Processes
-from ttm.training.frozen_vision import EpisodeFeatures, FeatureCache, without_cameras
-from ttm.training.memory_start import FromZero, MemoryStart, Pick, memory_start
-from ttm.training.options import AugmentationConfig, InputDropoutConfig, LossConfig, TrainOptions
-from ttm.training.recall import RecallTargets, tick_codes
+from ttm.training.frozen_vision import EpisodeFeatures, tick_codes
+from ttm.training.losses import RecallTargets, TrainingBatch
+from ttm.training.options import (
+    AugmentationConfig,
+    InputDropoutConfig,
+    LossConfig,
+    MemoryStartConfig,
+    TrainOptions,
+    Window,
+)
 from ttm.training.resume import read_header
 from ttm.training.run_log import resume_path
-from ttm.training.validation import Delays
 
 Order = TypeVar("Order")
 Made = TypeVar("Made")
 
-AHEAD = 2
-"""Batches that each worker prepares ahead of the training."""
-MOST_WORKERS = 8
-"""The most workers that are started unless the user asks for more."""
-SHARED_MEMORY = Path("/dev/shm")
-"""Where Linux keeps the batches on their way from a worker to the training."""
-SECTIONS_APART = 24
-"""Batches from one window of a section to the next with --shuffle auto: 1, 2, 3, 4, 6 and 8 workers
-divide it."""
+
+class Pick(NamedTuple):
+    """The windows that make a batch."""
+
+    places: Tensor
+    """(B, 3) int64, as `WindowDataset.places` gives them."""
+    restart: bool = False
+    """Whether every window starts from the initial memory, so that nothing is taken over from the
+    last batch."""
+    ticks: int | None = None
+    """T, where the longest of the windows needs fewer ticks than `WindowDataset.window`."""
 
 
-@dataclass(frozen=True)
-class TrainingBatch:
-    """B windows of T ticks. The first `burn_in` ticks only prepare the memory, without loss."""
+class MemoryStart(ABC):
+    """One way to start a window: which windows a batch has, and what their memory holds."""
 
-    inputs: PolicyInputs
-    actions: Tensor
-    """(B, T, K, P) float32, the demonstrated actions of each tick and of the K - 1 ticks after it,
-    in the spec's units, as `Policy.decode_chunk` returns them."""
-    valid: Tensor
-    """(B, T) bool: False at padding."""
-    weights: Tensor
-    """(B, T, K, A) float32: weight of each binary dimension in the loss of its part."""
-    tick_weights: Tensor
-    """(B, T, K) float32: weight of each action in the losses of all parts; 0 where the episode ends
-    before it."""
-    memory_reset: Tensor
-    """(B, T) bool: True where the memory is reset before the tick."""
     burn_in: int = 0
-    recall_targets: Tensor | None = None
-    """(B, T, C) float32, with a recall loss."""
-    changes: Mapping[str, ImageChanges] | None = None
-    """Camera -> what is still to be done to its images, where a GPU augments them."""
+    """Ticks that run before each window, without gradient."""
+    carries: bool = False
+    """Whether a window's memory holds the ticks of its episode before the window."""
+    overlapping: bool = False
+    """Whether the windows of a pass overlap, so that sections of them can be drawn (see `Sections`)."""
+    apart: int | None = None
+    """Batches from one window of a section to the next; None to draw windows from all data."""
 
-    @property
-    def num_images(self) -> int:
-        """Number of frames of all cameras together, padding and cached ones included."""
-        return len(self.inputs.features or self.inputs.images) * self.valid.numel()
+    @abstractmethod
+    def picks(
+        self, windows: WindowDataset, batch_size: int, seed: int, first_batch: int
+    ) -> Iterator[Pick]:
+        """Yield picks without end; pick n depends on data set, batch size and (seed, n) alone."""
 
-    def to(self, device: torch.device) -> TrainingBatch:
-        """Return the same batch on `device`, with the changes of its images carried out there."""
-        moved = self._each_tensor(lambda value: value.to(device, non_blocking=True))
-        if moved.changes is None:
-            return moved
-        images = {name: moved.changes[name].applied(x) for name, x in moved.inputs.images.items()}
-        return replace(moved, inputs=replace(moved.inputs, images=images), changes=None)
+    def kept(self, memory: CoreState) -> CoreState | None:
+        """Return the memory that the next batch starts from; None for the initial memory."""
+        return None
 
-    def pin_memory(self) -> TrainingBatch:
-        """Return the same batch in memory from which a GPU copies while it computes."""
-        return self._each_tensor(lambda value: value.pin_memory())
 
-    def _each_tensor(self, change: Callable[[Tensor], Tensor]) -> TrainingBatch:
-        """Return the batch with all tensors but the `changes` as `change` returns them."""
-        tensors: dict[str, Any] = {
-            name: change(value) for name, value in vars(self).items() if isinstance(value, Tensor)
-        }
-        return replace(self, inputs=self.inputs.each_tensor(change), **tensors)
+class FromZero(MemoryStart):
+    """Windows drawn at random, each from the initial memory, as in the paper (Ryoo et al. 2022)."""
 
-    def of_windows(self, rows: slice) -> TrainingBatch:
-        """Return all ticks of some of the windows."""
-        tensors: dict[str, Any] = {
-            name: value[rows] for name, value in vars(self).items() if isinstance(value, Tensor)
-        }
-        changes = self.changes and {
-            name: change.of_windows(rows) for name, change in self.changes.items()
-        }
-        return replace(self, inputs=self.inputs.of_windows(rows), changes=changes, **tensors)
+    overlapping = True
 
-    def at_ticks(self, ticks: slice) -> TrainingBatch:
-        """Return some ticks of all windows, as a batch without burn-in."""
-        return TrainingBatch(
-            self.inputs.at_ticks(ticks),
-            self.actions[:, ticks],
-            self.valid[:, ticks],
-            self.weights[:, ticks],
-            self.tick_weights[:, ticks],
-            self.memory_reset[:, ticks],
-            recall_targets=None if self.recall_targets is None else self.recall_targets[:, ticks],
+    def __init__(self, apart: int | None = None) -> None:
+        self.apart = apart
+
+    def picks(
+        self, windows: WindowDataset, batch_size: int, seed: int, first_batch: int
+    ) -> Iterator[Pick]:
+        sections = None if self.apart is None else windows.sections(self.apart)
+        options: dict[str, Any] = {"mix": windows.window_mix, "sections": sections}
+        sampler = WindowSampler(
+            len(windows), batch_size, seed=seed, first_batch=first_batch, **options
         )
+        return (Pick(windows.places(indices)) for indices in sampler)
 
 
+class AfterBurnIn(FromZero):
+    """The windows of `FromZero`, each after a burn-in of at most `ticks` ticks (Kapturowski et al. 2019)."""
+
+    def __init__(self, ticks: int, apart: int | None = None) -> None:
+        super().__init__(apart)
+        self.burn_in = ticks
+
+
+class WholeEpisodes(MemoryStart):
+    """Whole episodes of similar length. The data set must have one window for each."""
+
+    def picks(
+        self, windows: WindowDataset, batch_size: int, seed: int, first_batch: int
+    ) -> Iterator[Pick]:
+        lengths, shares = windows.episode_lengths, windows.shares
+        mix = None if shares is None else shares.of_episodes()
+        sampler = EpisodeSampler(lengths, batch_size, seed=seed, first_batch=first_batch, mix=mix)
+        for indices in sampler:
+            yield Pick(windows.places(indices), ticks=max(lengths[index] for index in indices))
+
+
+class Carried(MemoryStart):
+    """A window goes on with the memory that the preceding one of its episode left, without gradient.
+
+    This is truncated backpropagation through time (Williams & Peng 1990).
+    """
+
+    carries = True
+
+    def picks(
+        self, windows: WindowDataset, batch_size: int, seed: int, first_batch: int
+    ) -> Iterator[Pick]:
+        lengths, shares = windows.episode_lengths, windows.shares
+        mix = None if shares is None else shares.of_ticks(lengths)
+        sampler = LaneSampler(
+            lengths, windows.window, batch_size, seed=seed, first_batch=first_batch, mix=mix
+        )
+        return (Pick(places, restart) for places, restart in sampler)
+
+    def kept(self, memory: CoreState) -> CoreState:
+        return {name: value.detach() for name, value in memory.items()}
+
+
+def memory_start(
+    config: MemoryStartConfig, window: Window = 8, apart: int | None = None
+) -> MemoryStart:
+    """Return the way that `config` names; whole episodes start from the initial memory alone."""
+    if window == "episode":
+        return WholeEpisodes()
+    if config.memory == "carry":
+        return Carried()
+    return AfterBurnIn(config.burn_in, apart) if config.memory == "burn-in" else FromZero(apart)
+
+
+class Delays:
+    """Draws a delay for each window, and finds the actions that were demonstrated so much later.
+
+    A command is in force only some time after the observation. "Thinking while moving" (Xiao et al. 2020)
+    tells the policy that time; for behaviour cloning it then learns what was demonstrated so much later.
+
+    The demonstrated action of a tick is in force for a whole tick. A command with a delay of 0.3 ticks is
+    the mean of two actions with the weights 0.7 and 0.3. A binary part takes the action of the larger
+    share. Beyond the end of an episode its last action goes on.
+    """
+
+    def __init__(self, spec: PolicySpec, longest_s: float) -> None:
+        """longest_s: delays are drawn uniformly from 0 to this, in seconds."""
+        self._longest_s, self._tick_s = longest_s, spec.control_dt_s
+        self._binary = torch.from_numpy(spec.binary_mask)
+        self.ticks_ahead = math.floor(longest_s / spec.control_dt_s) + 1
+        """How many more actions than the policy predicts `in_force` needs."""
+
+    def drawn(self, count: int, rng: np.random.Generator) -> Tensor:
+        """Return the delays of so many windows, (count,) float32 in seconds."""
+        return torch.from_numpy(rng.uniform(0.0, self._longest_s, count).astype(np.float32))
+
+    def in_force(self, coming: Chunks, delay_s: Tensor, size: int) -> Chunks:
+        """Return the `size` actions of each tick that begin `delay_s` (B,) after it.
+
+        coming: the next `size` + `ticks_ahead` actions of each tick.
+        """
+        ticks = delay_s / self._tick_s  # (B,)
+        whole = ticks.floor().clamp_max(self.ticks_ahead - 1)
+        share = (ticks - whole)[:, None, None, None]  # (B, 1, 1, 1), in the later of two ticks
+        earlier = whole.long()[:, None] + torch.arange(size, device=ticks.device)  # (B, K)
+        batch = torch.arange(len(ticks), device=ticks.device)[:, None]
+
+        def taken(values: Tensor, index: Tensor) -> Tensor:
+            """Return values (B, T, n, …) at the places (B, K) of the third axis, (B, T, K, …)."""
+            return values.transpose(1, 2)[batch, index].transpose(1, 2)
+
+        first, second = taken(coming.actions, earlier), taken(coming.actions, earlier + 1)
+        mean = (1 - share) * first + share * second
+        nearest = torch.where(share > 0.5, second, first)
+        actions = torch.where(self._binary.to(mean.device), nearest, mean)
+        main = earlier + (ticks - whole > 0.5).long()[:, None]
+        return Chunks(actions, coming.inside[..., :size], taken(coming.dataset_tick, main))
+
+
+@dataclass(eq=False)
 class BatchSource:
     """Makes batches by step number.
 
@@ -132,52 +221,46 @@ class BatchSource:
     a resumed training continues with the batches that it would have had.
     """
 
-    def __init__(
-        self,
-        windows: WindowDataset,
-        batch_size: int,
-        seed: int,
-        *,
-        dropout: InputDropoutConfig = InputDropoutConfig(),  # noqa: B008 (frozen)
-        loss: LossConfig = LossConfig(),  # noqa: B008
-        augmentation: AugmentationConfig | None = None,
-        memory: MemoryStart | None = None,
-        tick_weights: Tensor | None = None,
-        features: EpisodeFeatures | None = None,
-        recall: RecallTargets | None = None,
-        chunk: int = 1,
-        form: RelativeActions | None = None,
-        longest_delay_s: float = 0.0,
-        workers: int = 0,
-        processes: Processes = Processes(),  # noqa: B008
-        device: torch.device | None = None,
-    ) -> None:
-        """Make a source; no batch is prepared yet.
+    windows: WindowDataset
+    batch_size: int
+    seed: int
+    _: KW_ONLY
+    memory: MemoryStart = field(default_factory=FromZero)
+    dropout: InputDropoutConfig = field(default_factory=InputDropoutConfig)
+    augmentation: AugmentationConfig | None = None
+    """None for none."""
+    transition_weight: InitVar[float] = LossConfig.transition_weight
+    tick_weights: InitVar[Tensor | None] = None
+    """(num_ticks,); None for 1."""
+    features: EpisodeFeatures | None = None
+    """Of frozen vision, in place of the images of `windows`."""
+    recall: RecallTargets | None = None
+    """With a recall loss."""
+    chunk: int = 1
+    """K, the actions that the policy predicts at each tick."""
+    form: RelativeActions | None = None
+    """In which the policy predicts them; None for that of the robot."""
+    longest_delay_s: InitVar[float] = 0.0
+    """See `Delays`; 0 for a policy that is not told of delays."""
+    workers: int = 0
+    """Processes that make batches; 0 for a thread of this process."""
+    processes: Processes = field(default_factory=Processes)
+    """Those that share each batch, of which this source makes its own windows."""
+    device: torch.device = torch.device("cpu")  # noqa: RUF009
+    """Where they are trained on; a GPU augments the images itself."""
 
-        augmentation: None for none. memory: None for `FromZero`. tick_weights: (num_ticks,), None for 1.
-        features: of frozen vision, in place of the images of `windows`. recall: with a recall loss.
-        chunk: K, the actions that the policy predicts at each tick. form: in which it predicts them; None
-        for that of the robot. longest_delay_s: see `Delays`; 0 for a policy that is not told of delays.
-        workers: processes that make batches; 0 for a thread of this process. processes: those that
-        share each batch, of which this source makes its own windows. device: where they are trained on;
-        a GPU augments the images itself. None for the CPU.
-        """
-        self.windows, self.batch_size, self.seed = windows, batch_size, seed
-        self.memory = FromZero() if memory is None else memory
-        self.tick_weights = torch.ones(windows.num_ticks) if tick_weights is None else tick_weights
-        self.features, self.recall, self.chunk = features, recall, chunk
-        self.workers, self.processes = workers, processes
-        self._dropout, self._augmentation, self._form = dropout, augmentation, form
-        self._weights = windows.binary_transition_weights(loss.transition_weight)
-        planned_spec = form.predicted_spec if form else windows.spec
+    def __post_init__(
+        self, transition_weight: float, tick_weights: Tensor | None, longest_delay_s: float
+    ) -> None:
+        ones = torch.ones(self.windows.num_ticks)
+        self.loss_weights = ones if tick_weights is None else tick_weights
+        self._binary_weights = self.windows.binary_transition_weights(transition_weight)
+        planned_spec = self.form.predicted_spec if self.form else self.windows.spec
         self._delays = Delays(planned_spec, longest_delay_s) if longest_delay_s else None
-        self._on_gpu = device is not None and device.type == "cuda"
+        self._on_gpu = self.device.type == "cuda"
 
     def sample(self, count: int) -> Iterator[TrainingBatch]:
-        """Yield `count` batches of any windows, which start from the initial memory.
-
-        They are the same at every call and at every step of a training.
-        """
+        """Yield `count` batches of windows from the initial memory, the same ones at every call."""
         start = FromZero() if self.memory.carries or self.memory.apart else self.memory
         picks = start.picks(self.windows, self.batch_size, self.seed, first_batch=0)
         for step, pick in zip(range(count), picks, strict=False):
@@ -186,27 +269,28 @@ class BatchSource:
     def batches(self, first_step: int) -> Iterator[TrainingBatch]:
         """Yield the batches of `first_step`, `first_step` + 1, … without end.
 
-        A thread or several processes prepare the next batches while the caller uses the current one.
-        Who makes a batch does not change it.
+        A thread or several processes prepare the next ones; who makes a batch does not change it.
         """
         picks = self.memory.picks(self.windows, self.batch_size, self.seed, first_step)
         orders = enumerate(picks, start=first_step)
-        ordered = partial(self._ordered, self.recent_frames())
+        recent = self.recent_frames()
+
+        def make(order: tuple[int, Pick]) -> TrainingBatch:
+            step, pick = order
+            return self.make(pick, step, self.memory.burn_in, recent)
+
         if self.workers:
-            yield from made_by_workers(ordered, orders, self.workers, pin=self._on_gpu)
+            yield from made_by_workers(make, orders, self.workers, pin=self._on_gpu)
             return
         with ThreadPoolExecutor(max_workers=1, thread_name_prefix="batches") as pool:
             coming = None
             for order in orders:
-                ready, coming = coming, pool.submit(ordered, order)
+                ready, coming = coming, pool.submit(make, order)
                 if ready is not None:
                     yield ready.result()
 
     def recent_frames(self) -> RecentFrames | None:
-        """Return what keeps the frames of the sections that are open, in each process that makes batches.
-
-        None where no sections are drawn, or all frames are in memory.
-        """
+        """Return what keeps the frames of open sections; None without sections, or with all in memory."""
         apart, frames = self.memory.apart, self.windows.frames
         if apart is None or frames.in_memory:
             return None
@@ -215,10 +299,6 @@ class BatchSource:
         makers = max(1, self.workers)
         # Of `apart` turns, a worker has every n-th, where n is the number of workers, if that divides it.
         return frames.recent(ticks // gcd(apart, makers), makers * self.processes.on_machine)
-
-    def _ordered(self, recent: RecentFrames | None, order: tuple[int, Pick]) -> TrainingBatch:
-        step, pick = order
-        return self.make(pick, step, self.memory.burn_in, recent)
 
     def make(
         self, pick: Pick, step: int, burn_in: int, recent: RecentFrames | None = None
@@ -235,18 +315,18 @@ class BatchSource:
             pick.places[rows], burn_in=burn_in, ticks=pick.ticks, recent=recent
         )
         ticks = gathered["dataset_tick"]
-        inputs = drop_inputs(policy_inputs(gathered), self._dropout, rng, total, rows)
+        inputs = drop_inputs(policy_inputs(gathered), self.dropout, rng, total, rows)
         changes = None
-        if self._augmentation is not None:
+        if self.augmentation is not None:
             changes = {
-                name: ImageChanges.drawn(total, (x.shape[-2], x.shape[-1]), self._augmentation, rng)
+                name: ImageChanges.drawn(total, (x.shape[-2], x.shape[-1]), self.augmentation, rng)
                 for name, x in inputs.images.items()
             }
             changes = {name: change.of_windows(rows) for name, change in changes.items()}
         versions = None  # (B,) int64: which version of the cached frames
-        if self.features is not None and self.features.versions > 1:
-            versions = torch.from_numpy(rng.integers(self.features.versions, size=total))[rows]
         if self.features is not None:
+            if self.features.versions > 1:
+                versions = torch.from_numpy(rng.integers(self.features.versions, size=total))[rows]
             inputs = self.features.into(inputs, ticks, versions)
         targets = None
         if self.recall is not None:
@@ -259,8 +339,8 @@ class BatchSource:
             replace(inputs, delay_s=delay_s),
             coming.actions,
             gathered["valid"],
-            self._weights[coming.dataset_tick],
-            self.tick_weights[coming.dataset_tick] * coming.inside,
+            self._binary_weights[coming.dataset_tick],
+            self.loss_weights[coming.dataset_tick] * coming.inside,
             reset,
             burn_in,
             targets,
@@ -275,23 +355,21 @@ class BatchSource:
     ) -> tuple[Chunks, Tensor | None]:
         """Return the actions to learn, as `Policy.decode_chunk` returns them, and the delays, (B, T) in s.
 
-        With delays these are the actions that are in force so much later: means, which are taken in the
-        form in which rotations have means.
+        With delays these are means, which are taken in the form in which rotations have means.
         """
         ahead = 0 if self._delays is None else self._delays.ticks_ahead
+        coming = self.windows.chunks(gathered, self.chunk + ahead)
+        seen_at = coming.dataset_tick[:, :, : self.chunk]  # the ticks that commands are made of
+        if self.form:
+            coming = coming._replace(actions=self.form.averageable(coming.actions))
         delay_s = None
         if self._delays is not None:
             delay_s = self._delays.drawn(total, rng)[rows].to(gathered["actions"].device)
-        coming = self.windows.chunks(gathered, self.chunk + ahead)
-        seen_at = coming.dataset_tick[:, :, : self.chunk]  # the ticks that commands are made of
-        if self._form:
-            coming = coming._replace(actions=self._form.averageable(coming.actions))
-        if self._delays is not None and delay_s is not None:
             coming = self._delays.in_force(coming, delay_s, self.chunk)
             delay_s = delay_s[:, None].expand(gathered["valid"].shape).contiguous()
-        if self._form:
+        if self.form:
             measured = self.windows.measured(seen_at)
-            coming = coming._replace(actions=self._form.plan(coming.actions, measured))
+            coming = coming._replace(actions=self.form.plan(coming.actions, measured))
         return coming, delay_s
 
 
@@ -305,10 +383,8 @@ def drop_inputs(
     """Hide previous actions and proprioception at all ticks of windows drawn at random.
 
     A policy that sees its previous action learns to repeat it, because that is right on nearly every
-    tick (the "copycat" problem, Wen et al. 2020). Without it, it has to learn from the other inputs.
-
-    total, rows: `inputs` are the windows `rows` of a batch of `total` windows, for all of which it
-    draws; by default they are the whole batch.
+    tick (the "copycat" problem, Wen et al. 2020). total, rows: `inputs` are the windows `rows` of a
+    batch of `total` windows, for all of which it draws; by default they are the whole batch.
     """
     batch = len(inputs.previous_action_valid) if total is None else total
     keeps_action, keeps_proprioception = (
@@ -325,56 +401,38 @@ def drop_inputs(
     )
 
 
-def training_windows(
-    options: TrainOptions, data: Data, processes: Processes, *, frozen: bool
-) -> WindowDataset:
-    """Return the windows to train on. frozen: without frames, in whose place are features."""
-    episodes = without_cameras(data.training) if frozen else data.training
-    whole = options.window == "episode"
-    longest = max(episode.num_samples for episode in episodes)
-    return WindowDataset(
-        episodes,
-        longest if options.window == "episode" else options.window,
-        pad="none" if whole else "both",
-        resize_to={} if frozen else data.resize_to,
-        shares=None if data.sets is None else data.sets.shares,
-        copies=processes.on_machine,
-    )
+SECTIONS_APART = 24
+"""Batches from one window of a section to the next with a shuffle of `auto`: 1, 2, 3, 4, 6 and 8 workers
+divide it."""
 
 
 def batch_source(
     options: TrainOptions,
-    data: Data,
+    episodes: EpisodeDataset,
     windows: WindowDataset,
-    cache: FeatureCache | None,
+    features: EpisodeFeatures | None,
     policy: Policy,
     fabric: Fabric,
 ) -> BatchSource:
-    """Return the source of batches, with frames or with the features of frozen vision.
-
-    windows: those of `training_windows`. fabric: with the processes that share each batch.
-    """
+    """Return the source of batches of `windows`, which are of `episodes`, with frames or features."""
     processes, loss = Processes.of(fabric), options.loss
-    features = recall = None
-    if cache is not None:
-        versions = options.vision.augmented_versions
-        features = cache.features(data.training, versions, options.augmentation, options.seed)
-        if loss.recall_weight:
-            # Those of the first process: elsewhere rounding may turn the sign of a component around.
-            codes = tick_codes(features, windows.episode_lengths, options.seed)
-            recall = RecallTargets(processes.from_first(codes), windows.episode_lengths)
+    recall = None
+    if features is not None and loss.recall_weight:
+        # Those of the first process: elsewhere rounding may turn the sign of a component around.
+        codes = tick_codes(features, windows.episode_lengths, options.seed)
+        recall = RecallTargets(processes.from_first(codes), windows.episode_lengths)
     apart = sections_apart(options, processes.from_first(windows.frames.in_memory))
     memory = memory_start(options.memory_start, options.window, apart)
     return BatchSource(
         windows,
         options.batch_size,
         options.seed,
-        dropout=options.input_dropout,
-        loss=loss,
-        augmentation=options.augmentation if options.augment and features is None else None,
         memory=memory,
+        dropout=options.input_dropout,
+        augmentation=options.augmentation if options.augment and features is None else None,
+        transition_weight=loss.transition_weight,
         tick_weights=tick_weights(
-            data.training,
+            episodes,
             changes=loss.weigh_changes,
             starts=loss.weigh_starts,
             policy=loss.weigh_policy,
@@ -390,24 +448,25 @@ def batch_source(
     )
 
 
-def reading_notes(source: BatchSource) -> list[str]:
-    """Return in words how frames are read that do not fit into memory."""
+def reading_note(source: BatchSource) -> str:
+    """Return in words how frames are read that do not fit into memory; empty if all do."""
     recent = source.recent_frames()
     if recent is None:
-        return []
+        return ""
     gib = recent.ticks * source.windows.frames.tick_bytes * max(1, source.workers) / 2**30
-    note = f"frames are read from the files, with --shuffle {source.memory.apart}; up to {gib:.2f} GiB "
-    if recent.portion == 1:
-        return [note + "keep those that windows have in common"]
-    return [
-        note
-        + f"keep {recent.portion:.0%} of those that windows have in common, since not more memory is "
-        "free; a smaller --shuffle or --batch-size needs less"
-    ]
+    kept = "those that windows have in common"
+    if recent.portion < 1:
+        kept = (
+            f"{recent.portion:.0%} of {kept}; a smaller shuffle or --batch-size needs less memory"
+        )
+    return (
+        f"frames are read from the files, with a shuffle of {source.memory.apart}; up to {gib:.2f} GiB "
+        f"keep {kept}"
+    )
 
 
 def sections_apart(options: TrainOptions, in_memory: bool) -> int | None:
-    """Return how many batches are between two windows of a section by --shuffle; None for no sections.
+    """Return the batches between two windows of a section; None for no sections.
 
     A training that is resumed goes on as it began, whether or not the frames are in memory now.
     """
@@ -418,6 +477,16 @@ def sections_apart(options: TrainOptions, in_memory: bool) -> int | None:
         overlapping = memory_start(options.memory_start, options.window).overlapping
         chosen = SECTIONS_APART if overlapping and not in_memory else "all"
     return None if chosen == "all" else chosen
+
+
+# Worker processes.
+
+AHEAD = 2
+"""Batches that each worker prepares ahead of the training."""
+MOST_WORKERS = 8
+"""The most workers that are started unless the user asks for more."""
+SHARED_MEMORY = Path("/dev/shm")
+"""Where Linux keeps the batches on their way from a worker to the training."""
 
 
 def _workers(
@@ -437,11 +506,9 @@ def _workers(
 def default_workers(batch_bytes: int, processes: int = 1, apart: int | None = None) -> int:
     """Return the number of workers for frames beyond memory: half of the cores, 1 to 8.
 
-    Fewer, or none, if their batches do not fit into the shared memory of the machine, which so many
-    `processes` of a training share.
-
-    apart: batches from one window of a section to the next, None without sections. The number is a
-    divisor of it, so that a section is always read by the same worker, which has its frames at hand.
+    Fewer, or none, if their batches do not fit into the shared memory, which so many `processes` share.
+    apart: batches from one window of a section to the next, None without sections; the number divides
+    it, so that a section is always read by the same worker, which has its frames at hand.
     """
     wanted = max(1, min(usable_cores() // processes // 2, MOST_WORKERS))
     most = min(wanted, _fitting_workers(batch_bytes) // processes)
@@ -452,12 +519,23 @@ def default_workers(batch_bytes: int, processes: int = 1, apart: int | None = No
 def require_room(workers: int, batch_bytes: int) -> None:
     """Raise `UserError` if the batches of the workers do not fit into the shared memory."""
     if workers > _fitting_workers(batch_bytes):
-        needed, free = _needed(workers, batch_bytes), _free_shared_memory()
+        needed = (AHEAD * workers + 1) * batch_bytes
         raise UserError(
             f"--workers {workers} need {needed / 2**20:.0f} MiB of shared memory, and {SHARED_MEMORY} has "
-            f"{free / 2**20:.0f} MiB; give a container more (docker run --shm-size 2g), or take fewer "
-            "--workers or a smaller --batch-size"
+            f"{_free_shared_memory() / 2**20:.0f} MiB; give a container more (docker run --shm-size 2g), "
+            "or take fewer --workers or a smaller --batch-size"
         )
+
+
+def _fitting_workers(batch_bytes: int) -> int:
+    return max(0, (_free_shared_memory() // max(batch_bytes, 1) - 1) // AHEAD)
+
+
+def _free_shared_memory() -> int:
+    try:
+        return shutil.disk_usage(SHARED_MEMORY).free
+    except OSError:  # it is not there
+        return 0
 
 
 def made_by_workers(
@@ -476,7 +554,7 @@ def made_by_workers(
         batch_size=None,
         num_workers=workers,
         prefetch_factor=AHEAD,
-        collate_fn=_unchanged,
+        collate_fn=lambda made: made,
         pin_memory=pin,
         worker_init_fn=_begin,
         multiprocessing_context="fork",
@@ -500,10 +578,9 @@ def made_by_workers(
 
 
 def _started(loader: DataLoader[Any]) -> Iterator[Any]:
-    """Start the workers.
+    """Start the workers, and keep the handler of the signal that one has ended.
 
-    The signal that a worker has ended is then left alone, so that it is told where the next batch is
-    asked for, and not at any place in the training.
+    The next batch that is asked for then raises the error, and not any place in the training.
     """
     if threading.current_thread() is not threading.main_thread():
         return iter(loader)
@@ -527,27 +604,8 @@ class _Task(Dataset[Any], Generic[Order, Made]):
             return error
 
 
-def _needed(workers: int, batch_bytes: int) -> int:
-    return (AHEAD * workers + 1) * batch_bytes
-
-
-def _fitting_workers(batch_bytes: int) -> int:
-    return max(0, (_free_shared_memory() // max(batch_bytes, 1) - 1) // AHEAD)
-
-
-def _free_shared_memory() -> int:
-    try:
-        return shutil.disk_usage(SHARED_MEMORY).free
-    except OSError:  # it is not there
-        return 0
-
-
-def _unchanged(made: Any) -> Any:
-    return made
-
-
 def _begin(worker: int) -> None:
-    """Leave to the training Ctrl-C, which reaches all processes of a terminal, and its garbage.
+    """Leave Ctrl-C, which reaches all processes of a terminal, and garbage to the training.
 
     What finalizes a file or a graphics context may end a process that was forked.
     """

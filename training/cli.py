@@ -2,9 +2,8 @@
 
 Each command is a frozen dataclass of options with a method `run` that returns the exit code, in the file
 of what it runs. A new command is such a dataclass, and one line in `COMMANDS`. Its module is imported when
-the command is chosen, so that `ttm --help` is quick; the list of commands shows the first paragraph of its
-docstring. A class that takes its defaults from a file has a class method `defaults`, which gets the words
-of the command line.
+the command is chosen; the list of commands shows the first paragraph of its docstring. A class that takes
+its defaults from a file has a class method `defaults`, which gets the words of the command line.
 """
 
 from __future__ import annotations
@@ -26,10 +25,8 @@ from typing import Annotated, Any, Protocol, Union
 import tyro
 from tyro.conf import OmitSubcommandPrefixes, arg, subcommand
 
-from ttm.policy.errors import UserError, printable
-from ttm.policy.files import require_writable
+from ttm.policy.errors import UserError, printable, require_writable
 from ttm.training.help_texts import join_help_lines
-from ttm.training.runtime import hide_hints, wait_passively
 
 
 class Command(Protocol):
@@ -70,10 +67,6 @@ COMMANDS: Mapping[str, str] = MappingProxyType(
         "bench drift": "ttm.training.bench.drift:BenchDriftCommand",
         "bench sim": "ttm.training.bench.sim:BenchSimCommand",
         "bench ros": "ttm.training.bench.ros:BenchRosCommand",
-        "bench record": "ttm.training.bench.record:BenchRecordCommand",
-        "bench faults": "ttm.training.bench.faults:BenchFaultsCommand",
-        "bench respawn": "ttm.training.robot.respawn:BenchRespawnCommand",
-        "bench e-stop": "ttm.training.bench.e_stop:BenchEStopCommand",
         "bench loader": "ttm.training.bench.loader:BenchLoaderCommand",
         "study copy": "ttm.training.study.copy:StudyCopyCommand",
         "study chunks": "ttm.training.study.chunks:StudyChunksCommand",
@@ -116,7 +109,7 @@ ttm --version prints the version.
 NAME = "ttm-policy-stack"
 """The name of the distribution."""
 TRAINS = ("train", "demo", "study suite")
-"""Commands that train, before whose import of PyTorch its threads are told how to wait."""
+"""Commands that train, whose settings of PyTorch count when it is imported."""
 WRITTEN = ("out", "target", "json", "plot", "sheet", "video")
 """The fields of commands that say where to write."""
 NO_SPACE = (ENOSPC, EDQUOT, EFBIG, EROFS)
@@ -142,10 +135,7 @@ def parse(args: Sequence[str] | None = None) -> Command:
 
 
 def main(args: Sequence[str] | None = None) -> int:
-    """Run one command; return its exit code.
-
-    The code is 2 after a `UserError`, whose message is printed in one line, and 130 after Ctrl-C.
-    """
+    """Run one command; return its exit code: 2 after a `UserError`, 130 after Ctrl-C."""
     words = list(sys.argv[1:] if args is None else args)
     if words == ["--version"]:
         print(f"ttm {version(NAME)}")
@@ -209,8 +199,9 @@ def _choice(group: str, words: Sequence[str]) -> Any:
 def _load(name: str, where: str) -> type[Any]:
     """Import the class of a command. Raises `UserError` if a package is missing that an extra brings."""
     if name in TRAINS:
-        wait_passively()
-        hide_hints()
+        # Threads that wait and spin would take the core from those that prepare the next batch.
+        os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+        os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # no hints to programmers
     module, _, class_name = where.partition(":")
     try:
         found: type[Any] = getattr(import_module(module), class_name)

@@ -14,10 +14,7 @@ from ttm.policy.files import write_atomically
 
 
 def compact_table(title: str, columns: Sequence[str]) -> TitledTable:
-    """Return an empty table with narrow columns, so that it fits a terminal of 80 characters.
-
-    The first column holds text and the others figures, which are aligned to the right.
-    """
+    """Return an empty table for 80 characters: text in the first column, figures in the others."""
     table = TitledTable(title, box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
     for number, name in enumerate(columns):
         table.add_column(name, justify="right" if number else "left", no_wrap=True)
@@ -25,10 +22,7 @@ def compact_table(title: str, columns: Sequence[str]) -> TitledTable:
 
 
 def write_figures(console: Console, path: Path | None, figures: str) -> None:
-    """Write JSON to the file that the user gave as `--json`, if any, and print its name.
-
-    Raises `UserError` if the file cannot be written.
-    """
+    """Write JSON to the file that the user gave as `--json`, if any, and print its name."""
     if path is None:
         return
     try:
@@ -44,10 +38,7 @@ def print_progress(line: str) -> None:
 
 
 def make_folder(path: Path, option: str = "--out") -> Path:
-    """Make the folder that the user gave as `option`, with its parents; return it.
-
-    Raises `UserError` if it cannot be made.
-    """
+    """Make the folder that the user gave as `option`, with its parents; return it."""
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:

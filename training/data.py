@@ -1,24 +1,34 @@
-"""The episodes of a training: opened by its options, split, and with the frames at their size."""
+"""The episodes of a training: opened by its options, split, and their frames at their size or as features."""
 
 from __future__ import annotations
 
 import glob
 import math
 from collections.abc import Iterable, Iterator, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
-from ttm.datasets.dataset import EpisodeDataset, held_apart, open_dataset
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from ttm.datasets.console import track
+from ttm.datasets.dataset import EpisodeDataset, embed_instructions, held_apart, open_dataset
 from ttm.datasets.description import NONE, Choices
-from ttm.datasets.reader import EpisodeReader
+from ttm.datasets.hdf5 import available_memory_bytes
+from ttm.datasets.reader import EpisodeReader, Floats
 from ttm.datasets.samplers import DataShares
-from ttm.datasets.windows import WindowBatch, resized_spec
+from ttm.datasets.windows import WindowDataset, resized_frames, resized_spec
 from ttm.policy.errors import UserError
-from ttm.policy.inputs import PolicyInputs
-from ttm.policy.policy import Policy
-from ttm.policy.presets import PRESETS
-from ttm.policy.spec import PolicySpec
-from ttm.training.options import TrainOptions
+from ttm.policy.policy import PRESETS, Policy
+from ttm.policy.sight import SightMemory, cell_colours
+from ttm.policy.spec import CameraSpec, PolicySpec
+from ttm.training.augmentation import augment
+from ttm.training.frozen_vision import EpisodeFeatures, MapStore, without_cameras
+from ttm.training.options import AugmentationConfig, TrainOptions
 from ttm.training.run_log import LAST
 
 
@@ -48,15 +58,14 @@ class DataSets:
 
         Raises `UserError` if a data set with a share has no episode to train on.
         """
-
-        def place(episode: EpisodeReader) -> tuple[str, str]:
-            return str(episode.path), episode.name
-
-        numbers: dict[tuple[str, str], int] = {}
+        numbers: dict[tuple[Path, str], int] = {}
         for number, data_set in enumerate(opened):
             for episode in data_set:
-                numbers.setdefault(place(episode), number)
-        of_training = tuple(numbers[place(episode)] for episode in training)
+                numbers.setdefault((episode.path, episode.name), number)
+        of_training, of_validation = (
+            tuple(numbers[episode.path, episode.name] for episode in part)
+            for part in (training, validation)
+        )
         empty = [name for number, name in enumerate(names) if number not in of_training]
         if shares is not None and empty:
             raise UserError(
@@ -64,7 +73,6 @@ class DataSets:
                 "another mask with --filter"
             )
         mixed = None if shares is None else DataShares(of_training, shares)
-        of_validation = tuple(numbers[place(episode)] for episode in validation)
         return cls(tuple(names), of_training, of_validation, mixed)
 
     @property
@@ -75,9 +83,7 @@ class DataSets:
     def lines(self) -> Iterator[str]:
         """Yield one line about each data set."""
         for number, name in enumerate(self.names):
-            share = (
-                "" if self.shares is None else f" ({self.shares.shares[number]:.0%} of the windows)"
-            )
+            share = f" ({self.shares.shares[number]:.0%} of the windows)" if self.shares else ""
             yield (
                 f"{name}: {self.training.count(number)} episodes to train on{share}, "
                 f"{self.validation.count(number)} held out"
@@ -119,21 +125,17 @@ def _path_and_weight(text: str) -> tuple[str, float | None]:
 
 def open_all(
     paths: Sequence[str],
-    cameras: Sequence[str] = (),
-    *,
-    choices: Choices | None = None,
+    choices: Choices = Choices(),  # noqa: B008 (frozen)
     like: PolicySpec | None = None,
 ) -> list[EpisodeDataset]:
-    """Open every data set in `paths`, reduced to the cameras called `cameras` if any are named.
+    """Open every data set in `paths`.
 
-    choices: all choices of the user, in place of `cameras`. like: the spec of a checkpoint, whose
-    cameras are taken if none are chosen; see `open_dataset` for the rest.
-    Raises `UserError` if a path cannot be opened, a camera is missing, or the data sets differ in
-    their spec.
+    like: the spec of a checkpoint, whose cameras are taken if none are chosen; see `open_dataset` for
+    the rest. Raises `UserError` if a path cannot be opened, a camera is missing, or the data sets
+    differ in their spec.
     """
     if not paths:
         raise UserError("no data is given; name HDF5 files, folders of them, or globs with --data")
-    choices = choices or Choices(cameras=tuple(cameras))
     if like is not None and not choices.cameras:
         known = tuple(camera.name for camera in like.cameras) or (NONE,)
         choices = replace(choices, cameras=known)
@@ -146,14 +148,11 @@ def open_all(
 def split(opened: Sequence[EpisodeDataset], mask: str) -> EpisodeDataset:
     """Join the episodes of all data sets that belong to `mask` (see `EpisodeDataset.filter`)."""
     parts = [dataset.filter(mask) for dataset in opened]
-    episodes = [episode for part in parts for episode in part]
-    notes = dict.fromkeys(part.note for part in parts if part.note)
-    source = ", ".join(part.source for part in parts)
     return EpisodeDataset(
-        episodes,
+        [episode for part in parts for episode in part],
         opened[0].spec,
-        source=source,
-        note="; ".join(notes),
+        source=", ".join(part.source for part in parts),
+        note="; ".join(dict.fromkeys(part.note for part in parts if part.note)),
         members=opened[0].members,
     )
 
@@ -181,6 +180,22 @@ class Data:
         notes = "; ".join([self.training.note, self.validation.note]).split("; ")
         return list(dict.fromkeys(filter(None, notes)))
 
+    def windows(self, options: TrainOptions, copies: int, *, frozen: bool) -> WindowDataset:
+        """Return the windows to train on, of which `copies` processes of this machine keep one set each.
+
+        frozen: without frames, in whose place are features.
+        """
+        whole = options.window == "episode"
+        longest = max(episode.num_samples for episode in self.training)
+        return WindowDataset(
+            without_cameras(self.training) if frozen else self.training,
+            longest if options.window == "episode" else options.window,
+            pad="none" if whole else "both",
+            resize_to={} if frozen else self.resize_to,
+            shares=None if self.sets is None else self.sets.shares,
+            copies=copies,
+        )
+
 
 def open_data(options: TrainOptions, checkpoint: Policy | None) -> Data:
     """Open the data of a training.
@@ -190,48 +205,166 @@ def open_data(options: TrainOptions, checkpoint: Policy | None) -> Data:
     """
     like = None if checkpoint is None else checkpoint.spec
     paths, shares = paths_and_shares(options.data)
-    opened = open_all(paths, choices=options.choices, like=like)
+    opened = open_all(paths, options.choices, like)
     validation = split(opened, options.validation_filter)
-    training = held_apart(
-        split(opened, options.filter), validation
-    )  # without copies of held-out ones
+    # Without copies of held-out ones:
+    training = held_apart(split(opened, options.filter), validation)
     if not len(training):
         raise UserError(
             f"{training.source}: no episode is in mask '{options.filter}'; record more, or give --filter"
         )
     sets = DataSets.of(opened, paths, shares, training, validation) if len(paths) > 1 else None
-    data = Data(training, validation, _frame_sizes(options, training.spec, checkpoint), sets)
-    if checkpoint is not None:
+    data = Data(training, validation, _frame_sizes(options, training.spec, like), sets)
+    if like is not None:
         name = options.out / LAST if options.resume else options.init
-        checkpoint.spec.require_compatible(data.spec, ours=str(name), theirs=training.source)
+        like.require_compatible(data.spec, ours=str(name), theirs=training.source)
     return data
 
 
 def _frame_sizes(
-    options: TrainOptions, spec: PolicySpec, checkpoint: Policy | None
+    options: TrainOptions, spec: PolicySpec, like: PolicySpec | None
 ) -> dict[str, tuple[int, int]]:
-    """Return camera -> (height, width) for the cameras to resize.
-
-    Frames are enlarged only on request.
-    """
+    """Return camera -> (height, width) for the cameras to resize. Only --image-size enlarges frames."""
     sizes = {camera.name: (camera.height, camera.width) for camera in spec.cameras}
     if options.image_size is not None:
         wanted = dict.fromkeys(sizes, (options.image_size, options.image_size))
-    elif checkpoint is not None:
-        wanted = {camera.name: (camera.height, camera.width) for camera in checkpoint.spec.cameras}
+    elif like is not None:
+        wanted = {camera.name: (camera.height, camera.width) for camera in like.cameras}
     else:
         side = PRESETS[options.preset].image_size
         wanted = {name: (side, side) for name, size in sizes.items() if max(size) > side}
     return {name: wanted[name] for name, size in sizes.items() if wanted.get(name, size) != size}
 
 
-def policy_inputs(batch: WindowBatch) -> PolicyInputs:
-    """Return the network's inputs for a batch of windows; nothing is hidden or augmented."""
-    return PolicyInputs(
-        images={name: frames.permute(0, 1, 4, 2, 3) for name, frames in batch["images"].items()},
-        proprioception=batch["proprioception"],
-        previous_action=batch["previous_action"],
-        previous_action_valid=batch["previous_action_valid"],
-        proprioception_valid=None,
-        language=batch["language"],
-    )
+@dataclass(frozen=True)
+class PredictedStatistics:
+    """Statistics of actions in the form in which a policy predicts them, (P,) each, in the spec's units."""
+
+    mean: Floats
+    std: Floats
+
+
+def predicted_statistics(
+    policy: Policy, episodes: Iterable[EpisodeReader]
+) -> PredictedStatistics | None:
+    """Return the statistics of all actions of the chunks that begin at each tick of `episodes`.
+
+    Chunks of a policy that is told of delays go on for the longest one. None for a policy that predicts
+    actions in the robot's form. Raises `UserError` if what is said to be rotations are none.
+    """
+    if not policy.relative:
+        return None
+    count, sums, squares = 0, np.zeros(()), np.zeros(())
+    for actions in _predicted(policy, episodes):
+        count += len(actions)
+        sums, squares = sums + actions.sum(axis=0), squares + np.square(actions).sum(axis=0)
+    mean = sums / count
+    std = policy.relative.even(np.sqrt(np.maximum(squares / count - np.square(mean), 0)))
+    return PredictedStatistics(mean.astype(np.float32), std.astype(np.float32))
+
+
+def _predicted(
+    policy: Policy, episodes: Iterable[EpisodeReader]
+) -> Iterator[npt.NDArray[np.float64]]:
+    """Yield the k-th actions of the chunks of each episode, (n, P), for each k."""
+    delay_ticks = round(policy.config.longest_delay_s / policy.spec.control_dt_s)
+    form = policy.relative
+    for episode in episodes:
+        vectors = {v.name: episode.proprioception(v.name) for v in policy.spec.proprioception}
+        measured = {name: torch.from_numpy(values).double() for name, values in vectors.items()}
+        commands, ticks = torch.from_numpy(episode.actions).double(), episode.num_samples
+        form.require_rotations(commands, measured, f"{episode.path}: {episode.name}")
+        plans = form.plan(form.averageable(commands), measured)
+        for ahead in range(min(policy.config.chunk + delay_ticks, ticks)):
+            start = {name: values[: ticks - ahead] for name, values in measured.items()}
+            yield form.predicted(plans[ahead:], start).numpy()
+
+
+MEMORY_PORTION = 0.8
+"""The portion of the free memory that the features of frozen vision may fill."""
+
+
+class FeatureCache:
+    """Computes the features of data sets and shares those of equal frames among them."""
+
+    def __init__(self, policy: Policy, cameras: tuple[CameraSpec, ...], copies: int = 1) -> None:
+        """cameras: with the sizes of the frames that the network gets.
+
+        copies: the number of caches that share the memory of the machine.
+        """
+        self._policy = policy
+        self._sight = policy.sight
+        self._cameras = cameras
+        self._stores = {camera.name: MapStore() for camera in cameras}
+        self._colours: dict[int, MapStore] = {}  # cells along a side -> colours of the cells
+        self._limit = MEMORY_PORTION * available_memory_bytes() / copies
+
+    def for_sight(self, sight: SightMemory | None) -> FeatureCache:
+        """Return a cache that shares all features with this one, and keeps what `sight` sees."""
+        same = copy(self)
+        same._sight = sight
+        return same
+
+    def features(
+        self,
+        episodes: EpisodeDataset,
+        versions: int = 1,
+        augmentation: AugmentationConfig = AugmentationConfig(),  # noqa: B008 (frozen)
+        seed: int = 0,
+    ) -> EpisodeFeatures:
+        """Return the features of `episodes`.
+
+        Version 0 has the frames as recorded. Those of version k > 0 are augmented, by changes that
+        are drawn from (seed, episode, k) once for each episode and camera.
+        """
+        codes = embed_instructions(list(episodes))
+        found: dict[str, list[Tensor]] = {camera.name: [] for camera in self._cameras}
+        sighted: list[Tensor] = []
+        for number, episode in enumerate(track(list(episodes), "computing features")):
+            condition = torch.from_numpy(codes[number : number + 1])
+            for camera in self._cameras:
+                frames = resized_frames(episode.frames(camera.name), camera)
+                recorded = torch.from_numpy(frames).permute(0, 3, 1, 2)  # (T, 3, H, W)
+                seen = [recorded]
+                for version in range(1, versions):
+                    rng = np.random.default_rng([seed, number, version])
+                    seen.append(augment(recorded[None], augmentation, rng)[0])
+                rows = [self._see(camera, frames, condition) for frames in seen]
+                found[camera.name].append(torch.stack(rows))
+                if self._sight is not None and camera is self._cameras[0]:
+                    store = self._colours.setdefault(self._sight.cells, MapStore())
+                    look = partial(cell_colours, cells=self._sight.cells)
+                    sighted.append(torch.stack([store.rows(each, b"", look) for each in seen]))
+        colours = None
+        if self._sight is not None and sighted:
+            colours = self._colours[self._sight.cells], torch.cat(sighted, dim=1)
+        rows_of = {name: torch.cat(rows, dim=1) for name, rows in found.items()}
+        return EpisodeFeatures(self._stores, rows_of, colours)
+
+    def summary(self) -> str:
+        """Return in words how much is kept."""
+        distinct = sum(map(len, self._stores.values()))
+        return f"features of {distinct} distinct frames in {self._num_bytes / 1e6:.1f} MB"
+
+    @property
+    def _num_bytes(self) -> int:
+        return sum(store.num_bytes for store in (*self._stores.values(), *self._colours.values()))
+
+    @torch.no_grad()
+    def _see(self, camera: CameraSpec, frames: Tensor, language: Tensor) -> Tensor:
+        """Return the rows of frames (T, 3, H, W) in the store of the camera, (T,)."""
+        policy, vision = self._policy, self._policy.vision
+        assert vision is not None, "`freeze_vision` refuses a policy without cameras"
+        device, training = next(policy.parameters()).device, policy.training
+        policy.eval()
+        code = policy.instruction_code(language.to(device))
+        rows = self._stores[camera.name].rows(
+            frames, language.numpy().tobytes(), lambda new: vision(new.to(device), code)
+        )
+        policy.train(training)
+        if self._num_bytes > self._limit:
+            raise UserError(
+                f"the features of frozen vision exceed {self._limit / 2**30:.1f} GiB, the free memory; "
+                "take fewer augmented-versions or episodes, or train without --freeze-vision"
+            )
+        return rows

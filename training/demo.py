@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +23,7 @@ from ttm.datasets.tools.check import check_dataset, print_report
 from ttm.policy.checkpoint import load_checkpoint, save_checkpoint
 from ttm.policy.errors import UserError, options, require_above_0, require_at_least, require_choice
 from ttm.sim.actors import resolve_checkpoint
-from ttm.sim.collect import collect
+from ttm.sim.collect import CollectCommand
 from ttm.sim.compare import Comparison, Entry, print_comparison
 from ttm.sim.condition import LIVE, Condition
 from ttm.sim.evaluation import evaluate, evaluate_conditions
@@ -40,8 +41,9 @@ from ttm.sim.results import (
 )
 from ttm.sim.tasks.table import MEMORY_NAMES, SKILL_NAMES, instructions_of
 from ttm.sim.workers import usable_cores
+from ttm.training.network import with_vision_kept
 from ttm.training.options import InputDropoutConfig, OptimizationConfig, TrainOptions
-from ttm.training.train import train, with_vision_kept
+from ttm.training.train import train
 
 FIRST_SEED = 5_000_000
 """First initial state of the demonstrations: neither the shipped policy's training nor any
@@ -55,8 +57,8 @@ PREVIOUS_ACTION_DROPOUT = 0.7
 """As in the training of the shipped policy."""
 DEMO_STEPS, MEMORY_STEPS = 6, 2
 """Numbers of steps up to the memory task, and of it."""
-PATIENCE_S = "600"
-"""How long the simulator waits for a policy that lives, in seconds. The computer may be busy."""
+PATIENCE = "{startup-timeout-s: 600, command-timeout-s: 600}"
+"""How long the simulator waits for a policy, for `ttm robot --config`. The computer may be busy."""
 DEMO_INTRODUCTION = (
     "A policy was trained on freshly recorded demonstrations, starting from {start}. It was evaluated "
     "before and after on the same initial states, which no training has seen, and then drove the "
@@ -146,9 +148,14 @@ class Demo:
         self.checkpoint = resolve_checkpoint(options.checkpoint)
         self.demonstrations = self.out / "demonstrations"
         self.trained = self.out / "trained" / "best.safetensors"
-        self.only_vision = options.only_vision and Path(self.checkpoint).is_file()
+        self.from_file = Path(self.checkpoint).is_file()
+        self.only_vision = options.only_vision and self.from_file
         self.memory = MemoryDemo(options, self.checkpoint)
         self.steps = Steps(DEMO_STEPS + (0 if self.memory.problem else MEMORY_STEPS))
+        kept = ", of which only the vision is kept" if self.only_vision else ""
+        self.start_in_words = "random weights"
+        if self.from_file:
+            self.start_in_words = Path(self.checkpoint).name + kept
 
     def run(self) -> int:
         """Run all steps; return the exit code."""
@@ -159,14 +166,26 @@ class Demo:
         self._train(start)
         after = self._evaluate("after", str(self.trained))
         ros = self._drive_over_ros()
-        same = describe_same(*same_outcomes(after, ros))
+        same = same_outcomes([(after, ros)])
         self.steps.note("compare ROS 2 with the same states in process", same)
         chapter = None
         if self.memory.problem:
             self.steps.note(f"{self.options.memory_task} is left out", self.memory.problem)
         else:
             chapter = self.memory.run(self.steps)
-        self._report([before, after, ros], chapter, time.monotonic() - begun_s)
+        for task, test in compare(before, after).items():
+            print(f"{task}: {describe_test(test, 'before', 'after')}")
+        sections = [
+            Section("before", before, self.out / "before" / VIDEOS),
+            Section("after", after, self.out / "after" / VIDEOS),
+            Section("after, over ROS 2", ros, self.out / "ros" / VIDEOS),
+        ]
+        seconds = time.monotonic() - begun_s
+        title = "From demonstrations to a closed loop"
+        introduction = DEMO_INTRODUCTION.format(start=self.start_in_words)
+        facts = [*self.steps.facts, Fact("all together", "", seconds)]
+        path = write_report(self.out / "report.html", title, sections, facts, introduction, chapter)
+        print(f"\nDone in {seconds / 60:.1f} minutes. Open the report in a browser: {path}")
         return 0
 
     def _record(self) -> None:
@@ -174,13 +193,12 @@ class Demo:
         count = self.options.demonstrations
         finding = f"{count} scripted demonstrations of each of {' and '.join(self.tasks)}"
         with self.steps.step("record demonstrations", finding):
-            exit_code = collect(
+            CollectCommand(
                 self.demonstrations,
                 episodes=count,
                 workers=self.options.workers,
                 first_seed=FIRST_SEED,
-            )
-            require_success(exit_code, "collect")
+            ).run()
         with self.steps.step("check them"):
             report = check_dataset(self.demonstrations)
             print_report(report, Console())
@@ -222,20 +240,17 @@ class Demo:
 
     def _train(self, start: str) -> None:
         """Train on the demonstrations, from the checkpoint or, without one, from random weights."""
-        limits = self.options
-        from_file = Path(start).is_file()
+        steps, minutes = self.options.steps, self.options.minutes
         rate = NEW_WEIGHTS_RATE if self.only_vision else FINE_TUNING_RATE
-        finding = (
-            f"{limits.steps} steps or {limits.minutes:g} minutes, from {self._start_in_words()}"
-        )
+        finding = f"{steps} steps or {minutes:g} minutes, from {self.start_in_words}"
         with self.steps.step("train", finding):
             options = TrainOptions(
                 data=(str(self.demonstrations),),
                 out=self.trained.parent,
-                init=Path(start) if from_file else None,
-                steps=limits.steps,
-                minutes=limits.minutes,
-                optimization=OptimizationConfig(rate if from_file else None),
+                init=Path(start) if self.from_file else None,
+                steps=steps,
+                minutes=minutes,
+                optimization=OptimizationConfig(rate if self.from_file else None),
                 input_dropout=InputDropoutConfig(PREVIOUS_ACTION_DROPOUT),
                 augment=False,
                 validations=4,
@@ -243,93 +258,56 @@ class Demo:
             )
             require_success(train(options), "train")
 
-    def _start_in_words(self) -> str:
-        checkpoint = Path(self.checkpoint)
-        if not checkpoint.is_file():
-            return "random weights"
-        return checkpoint.name + (", of which only the vision is kept" if self.only_vision else "")
-
     def _drive_over_ros(self) -> Evaluation:
         """Repeat the first initial states of each task over ROS 2."""
         results: dict[str, TaskResult] = {}
         with self.steps.step("drive the robot over ROS 2"):
             for task in self.tasks:
-                results |= drive_over_ros(
-                    str(self.trained),
-                    task,
-                    self.out / "ros" / task,
-                    self.out / "ros" / VIDEOS,
-                    episodes=self.options.ros_episodes,
-                    max_ticks=self.options.max_ticks,
-                ).tasks
+                folder, videos = self.out / "ros" / task, self.out / "ros" / VIDEOS
+                checkpoint = str(self.trained)
+                results |= drive_over_ros(self.options, checkpoint, task, folder, videos).tasks
             self.steps.found(
                 "; ".join(f"{task}: {r.successes} of {r.episodes}" for task, r in results.items())
             )
         return Evaluation("over ROS 2", None, 0, None, results)
 
-    def _report(
-        self, evaluations: Sequence[Evaluation], chapter: Comparison | None, seconds: float
-    ) -> None:
-        before, after, ros = evaluations
-        for task, test in compare(before, after).items():
-            print(f"{task}: {describe_test(test, 'before', 'after')}")
-        sections = [
-            Section("before", before, self.out / "before" / VIDEOS),
-            Section("after", after, self.out / "after" / VIDEOS),
-            Section("after, over ROS 2", ros, self.out / "ros" / VIDEOS),
-        ]
-        title = "From demonstrations to a closed loop"
-        introduction = DEMO_INTRODUCTION.format(start=self._start_in_words())
-        facts = [*self.steps.facts, Fact("all together", "", seconds)]
-        path = write_report(self.out / "report.html", title, sections, facts, introduction, chapter)
-        print(f"\nDone in {seconds / 60:.1f} minutes. Open the report in a browser: {path}")
-
 
 def drive_over_ros(
+    options: DemoCommand,
     checkpoint: str,
     task: str,
     folder: Path,
     videos: Path,
-    *,
-    episodes: int,
-    max_ticks: int | None,
     condition: Condition = Condition(),  # noqa: B008 (frozen)
 ) -> Evaluation:
-    """Run the first initial states of a task with `ttm robot --sim`, and return what came out.
-
-    folder: for result.json and actions.npz. videos: folder for the video of the first one.
-    """
+    """Run the first initial states of a task by `ttm robot --sim`, which writes into `folder`."""
     arguments = ["--sim", "--checkpoint", checkpoint, "--task", task]
     if condition.gap is not None:
         arguments += ["--gap", str(condition.gap), "--probe", condition.probe]
-    arguments += ["--episodes", str(episodes), "--out", str(folder)]
+    arguments += ["--episodes", str(options.ros_episodes), "--out", str(folder)]
     arguments += ["--video", str(video_path(videos, task, 0))]
-    arguments += ["--max-ticks", str(max_ticks or 0)]
-    arguments += ["--startup-timeout-s", PATIENCE_S, "--command-timeout-s", PATIENCE_S]
-    command = [sys.executable, "-m", "ttm.training.cli", "robot", *arguments]
+    arguments += ["--max-ticks", str(options.max_ticks or 0)]
     print("  ttm robot " + " ".join(arguments), flush=True)
-    require_success(subprocess.run(command, check=False).returncode, "robot")
+    with tempfile.NamedTemporaryFile("w", suffix=".yaml") as config:
+        config.write(PATIENCE)
+        config.flush()
+        command = [sys.executable, "-m", "ttm.training.cli", "robot", "--config", config.name]
+        require_success(subprocess.run([*command, *arguments], check=False).returncode, "robot")
     return load_evaluation(folder)
 
 
-def same_outcomes(in_process: Evaluation, ros: Evaluation) -> tuple[int, int, int]:
-    """Return how many initial states were run both ways, and of these how many ended the same way.
-
-    The third number is of those that also ended at the same tick, after the same choice.
-    """
+def same_outcomes(runs: Iterable[tuple[Evaluation, Evaluation]]) -> str:
+    """Return in words how many initial states ended alike in process and over ROS 2."""
     pairs = []
-    for name, result in ros.tasks.items():
-        known = {outcome.seed: outcome for outcome in in_process.tasks[name].outcomes}
-        pairs += [(known[outcome.seed], outcome) for outcome in result.outcomes]
+    for in_process, ros in runs:
+        for name, result in ros.tasks.items():
+            known = {outcome.seed: outcome for outcome in in_process.tasks[name].outcomes}
+            pairs += [(known[outcome.seed], outcome) for outcome in result.outcomes]
     same = sum(ours.success == theirs.success for ours, theirs in pairs)
-    return len(pairs), same, sum(ours == theirs for ours, theirs in pairs)
-
-
-def describe_same(count: int, same: int, at_the_same_tick: int) -> str:
-    """Return the numbers of `same_outcomes` in words."""
+    # Those that are equal also ended at the same tick, after the same choice.
     return (
-        f"{same} of {count} initial states ended as they did in process; "
-        f"{at_the_same_tick} of them at the very same tick"
+        f"{same} of {len(pairs)} initial states ended as they did in process; "
+        f"{sum(ours == theirs for ours, theirs in pairs)} of them at the very same tick"
     )
 
 
@@ -355,10 +333,7 @@ class Steps:
 
     @contextmanager
     def step(self, name: str, finding: str = "") -> Iterator[None]:
-        """Print a heading and the time of a step, and add it to the report.
-
-        finding: what the step does or found; `found` replaces it.
-        """
+        """Print a heading and the time of a step, and add it to the report."""
         self._finding = finding
         self._taken += 1
         heading = f"\n[{self._taken}/{self._count}] {name}" + (f": {finding}" if finding else "")
@@ -373,10 +348,10 @@ class Steps:
         """Set what the report says about the current step."""
         self._finding = finding
 
-    def note(self, name: str, finding: str, seconds: float | None = None) -> None:
+    def note(self, name: str, finding: str) -> None:
         """Print a line that belongs to no step, and add it to the report."""
         print(f"\n{name}: {finding}", flush=True)
-        self.facts.append(Fact(name, finding, seconds))
+        self.facts.append(Fact(name, finding, None))
 
 
 class MemoryDemo:
@@ -393,8 +368,7 @@ class MemoryDemo:
     def run(self, steps: Steps) -> Comparison:
         """Run both steps; return what the report shows of them."""
         live, erased = self._evaluate(steps)
-        over_ros = self._drive_over_ros(steps, (live, erased))
-        evaluations = [live, erased, *over_ros]
+        evaluations = [live, erased, *self._drive_over_ros(steps, (live, erased))]
         folders = [self._folder / condition.folder for condition in self._conditions]
         folders += [self._ros_folder(condition) for condition in self._conditions]
         names = ["live", "erased", "live, over ROS 2", "erased, over ROS 2"]
@@ -433,22 +407,13 @@ class MemoryDemo:
         return evaluations
 
     def _drive_over_ros(self, steps: Steps, in_process: Sequence[Evaluation]) -> list[Evaluation]:
-        options = self._options
+        evaluations = []
         with steps.step(f"{self._task} over ROS 2, live and erased"):
-            evaluations = [
-                drive_over_ros(
-                    self._checkpoint,
-                    self._task,
-                    self._ros_folder(condition),
-                    self._ros_folder(condition) / VIDEOS,
-                    episodes=options.ros_episodes,
-                    max_ticks=options.max_ticks,
-                    condition=condition,
-                )
-                for condition in self._conditions
-            ]
-            counts = map(same_outcomes, in_process, evaluations)
-            same = describe_same(*map(sum, zip(*counts, strict=True)))
+            for condition in self._conditions:
+                folder = self._ros_folder(condition)
+                given = self._options, self._checkpoint, self._task, folder, folder / VIDEOS
+                evaluations.append(drive_over_ros(*given, condition))
+            same = same_outcomes(zip(in_process, evaluations, strict=True))
             print(f"  {same}")
             steps.found(f"{self._points(*evaluations)} {same}")
         return evaluations

@@ -1,4 +1,4 @@
-"""The processes that train one policy together, and what they tell each other.
+"""The processes that train one policy together, and what they exchange.
 
 What a training does depends on the batch of all processes, and not on how many share it: batch,
 hidden inputs and augmentation are drawn for the whole batch, of which each process takes some
@@ -41,8 +41,7 @@ Value = TypeVar("Value")
 class Processes:
     """This process among those that train together; by default it is alone.
 
-    What they tell each other goes over the CPU. All of them must make the same calls in the same
-    order.
+    What they exchange goes over the CPU. All of them must make the same calls in the same order.
     """
 
     rank: int = 0
@@ -81,18 +80,16 @@ class Processes:
 
     def from_first(self, value: Value) -> Value:
         """Return the `value` of the first process."""
-        if self.count == 1:
-            return value
         values = [value]
-        distributed.broadcast_object_list(values)
+        if self.count > 1:
+            distributed.broadcast_object_list(values)
         return values[0]
 
     def gathered(self, value: Value) -> list[Value]:
         """Return the `value` of each process, in the order of their numbers."""
-        if self.count == 1:
-            return [value]
-        values: list[Value] = [value] * self.count
-        distributed.all_gather_object(values, value)
+        values = [value] * self.count
+        if self.count > 1:
+            distributed.all_gather_object(values, value)
         return values
 
     def windows_of_all(self, state: CoreState | None) -> CoreState | None:
@@ -104,9 +101,7 @@ class Processes:
 
     def windows_of_this(self, state: CoreState | None) -> CoreState | None:
         """Return the memory of the windows of this process, given that of all windows of a batch."""
-        if state is None:
-            return None
-        return {name: value[self.rows(len(value))] for name, value in state.items()}
+        return state and {name: value[self.rows(len(value))] for name, value in state.items()}
 
     def wait(self) -> None:
         """Wait until all processes are here."""
@@ -114,19 +109,12 @@ class Processes:
 
     @contextmanager
     def agreeing(self) -> Iterator[None]:
-        """Raise the `UserError` of any process in all of them; see `agree`."""
+        """Raise the `UserError` that any process meets in the context, in the first one. The others exit."""
         error = None
         try:
             yield
         except UserError as met:
             error = met
-        self.agree(error)
-
-    def agree(self, error: UserError | None) -> None:
-        """Raise the error that a process has met, if any: the first process raises it.
-
-        The others leave without a word, so that it is told once.
-        """
         found = next((each for each in self.gathered(error) if each is not None), None)
         if found is None:
             return
@@ -146,22 +134,16 @@ def share_batch_norm(module: nn.Module, processes: Processes, device: torch.devi
     if processes.count == 1:
         return
     for name, child in module.named_children():
-        if isinstance(child, nn.BatchNorm2d):
-            shared = (
-                nn.SyncBatchNorm.convert_sync_batchnorm(child)
-                if device.type == "cuda"
-                else SharedBatchNorm.like(child)
-            )
-            setattr(module, name, shared)
-        else:
+        if not isinstance(child, nn.BatchNorm2d):
             share_batch_norm(child, processes, device)
+        elif device.type == "cuda":
+            setattr(module, name, nn.SyncBatchNorm.convert_sync_batchnorm(child))
+        else:
+            setattr(module, name, SharedBatchNorm.like(child))
 
 
 class SharedBatchNorm(nn.BatchNorm2d):
-    """`BatchNorm2d` with the mean and the variance of the images of all processes, whatever their number.
-
-    PyTorch's own `SyncBatchNorm` does this on GPUs, and refuses tensors on a CPU.
-    """
+    """`BatchNorm2d` over the images of all processes. PyTorch's own `SyncBatchNorm` needs a GPU."""
 
     @classmethod
     def like(cls, norm: nn.BatchNorm2d) -> SharedBatchNorm:
@@ -201,11 +183,9 @@ class SharedBatchNorm(nn.BatchNorm2d):
         self.running_var.lerp_(variance * total / (total - 1), momentum)
 
 
-ENDED = (
-    "another process of this training has ended; what it said last tells why. Go on with --resume"
-)
+ENDED = "another process of this training has ended; its last message says why. Go on with --resume"
 OBSERVER = "lightning.fabric.strategies.launchers.subprocess_script"
-"""The logger to which Fabric tells, before it kills a process, that one that it started has ended."""
+"""The logger of Fabric that says, before it kills a process, that one that it started has ended."""
 
 
 def launched(options: TrainOptions) -> Fabric:
@@ -223,7 +203,8 @@ def launched(options: TrainOptions) -> Fabric:
 
 
 def _launched(options: TrainOptions) -> Fabric:
-    if options.device == "cuda" and not torch.cuda.is_available():
+    gpus = torch.cuda.is_available()
+    if options.device == "cuda" and not gpus:
         raise UserError(
             "--device cuda, but PyTorch sees no GPU here; give --device cpu, or install its CUDA build"
         )
@@ -234,15 +215,21 @@ def _launched(options: TrainOptions) -> Fabric:
             f"--batch-size is {options.batch_size}, which is shared by {count} devices that cut their "
             f"windows into {parts} parts (accumulate); give at least {count * parts}"
         )
+    strategy: str | DDPStrategy = "auto"
     if count > 1:
         tell_only_losses()
+        # Tensors on a CPU are exchanged by Gloo, also where GPUs train. Buckets of gradients are not
+        # rebuilt where unused parameters are looked for, so that a resumed training adds up in the
+        # same order as an unbroken one.
+        backend = "cpu:gloo,cuda:nccl" if gpus and options.device != "cpu" else None
+        strategy = DDPStrategy(find_unused_parameters=True, process_group_backend=backend)
     # In the script of a SLURM job, Fabric's own launcher; elsewhere Fabric finds out by itself.
     in_script = SLURMEnvironment.detect() and not _by_srun()
     environment: list[ClusterEnvironment] = [LightningEnvironment()] if in_script else []
     try:
         fabric = Fabric(
             accelerator=options.device,
-            strategy="auto" if count == 1 else _strategy(options),
+            strategy=strategy,
             devices=devices,
             num_nodes=nodes,
             precision="bf16-mixed" if options.precision == "bf16" else "32-true",
@@ -256,14 +243,12 @@ def _launched(options: TrainOptions) -> Fabric:
 
 @contextmanager
 def together(processes: Processes) -> Iterator[None]:
-    """Train with the others, and leave them at the end.
-
-    What a process meets when it no longer reaches another one becomes a `UserError`.
-    """
+    """Train with the others, and leave them at the end; the loss of one is a `UserError`."""
     try:
         yield
     except RuntimeError as error:
-        if processes.count == 1 or not _is_loss(error):
+        lost = isinstance(error, torch.distributed.DistError) or "gloo" in str(error)
+        if processes.count == 1 or not lost:
             raise
         number = f"process {processes.rank + 1} of {processes.count} stops: "
         raise UserError(number + ENDED) from error
@@ -274,8 +259,13 @@ def together(processes: Processes) -> Iterator[None]:
 def _wanted(options: TrainOptions) -> tuple[int, int]:
     """Return how many devices of each machine train, and how many machines."""
     given = options.processes.devices, options.processes.nodes
-    started = _started()
-    if started is None:
+    if TorchElasticEnvironment.detect():
+        local = int(os.environ["LOCAL_WORLD_SIZE"])
+        started = local, int(os.environ["WORLD_SIZE"]) // local
+    elif SLURMEnvironment.detect() and _by_srun():
+        nodes = int(os.environ.get("SLURM_NNODES", 1))
+        started = int(os.environ["SLURM_NTASKS"]) // nodes, nodes
+    else:
         devices, nodes = (number or 1 for number in given)
         if nodes > 1 and not {"MASTER_ADDR", "NODE_RANK"} <= os.environ.keys():
             raise UserError(
@@ -292,36 +282,9 @@ def _wanted(options: TrainOptions) -> tuple[int, int]:
     return started
 
 
-def _started() -> tuple[int, int] | None:
-    """Return the processes on each machine and the machines, if torchrun or SLURM started them."""
-    if TorchElasticEnvironment.detect():
-        local = int(os.environ["LOCAL_WORLD_SIZE"])
-        return local, int(os.environ["WORLD_SIZE"]) // local
-    if SLURMEnvironment.detect() and _by_srun():
-        nodes = int(os.environ.get("SLURM_NNODES", 1))
-        return int(os.environ["SLURM_NTASKS"]) // nodes, nodes
-    return None
-
-
 def _by_srun() -> bool:
     """Whether srun has started this process. The script of a SLURM job is no step of it."""
     return "SLURM_STEP_ID" in os.environ
-
-
-def _strategy(options: TrainOptions) -> DDPStrategy:
-    """Return data parallelism. Tensors on a CPU are exchanged by Gloo, also where GPUs train."""
-    on_gpus = options.device != "cpu" and torch.cuda.is_available()
-    # Buckets of gradients are not rebuilt where unused parameters are looked for, so that a resumed
-    # training adds up in the same order as an unbroken one.
-    return DDPStrategy(
-        find_unused_parameters=True,
-        process_group_backend="cpu:gloo,cuda:nccl" if on_gpus else None,
-    )
-
-
-def _is_loss(error: RuntimeError) -> bool:
-    """Whether the error is that of a backend which cannot reach another process."""
-    return isinstance(error, torch.distributed.DistError) or "gloo" in str(error)
 
 
 class _LossHandler(logging.Handler):

@@ -1,4 +1,4 @@
-"""The losses of behaviour cloning on one batch, and the memory that they start from.
+"""A batch of behaviour cloning, and its losses: one for each part of the action, and the recall loss.
 
 The few ticks at which the gripper opens or closes decide a task, so the losses of binary parts
 weight these ticks more than others (`LossConfig`). Weights of ticks apply to all parts.
@@ -6,27 +6,87 @@ weight these ticks more than others (`LossConfig`). Weights of ticks apply to al
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
-import numpy as np
-import numpy.typing as npt
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn import functional as F
 
-from ttm.datasets.reader import EpisodeReader, Floats
 from ttm.policy.cores.core import CoreState
+from ttm.policy.inputs import PolicyInputs
+from ttm.policy.layers import Mlp
 from ttm.policy.policy import Policy
 from ttm.policy.spec import PolicySpec
-from ttm.training.batches import TrainingBatch
-from ttm.training.recall import RECALL, RecallLoss
+from ttm.training.augmentation import ImageChanges
+
+
+@dataclass(frozen=True)
+class TrainingBatch:
+    """B windows of T ticks. The first `burn_in` ticks only prepare the memory, without loss."""
+
+    inputs: PolicyInputs
+    actions: Tensor
+    """(B, T, K, P) float32, the demonstrated actions of each tick and of the K - 1 ticks after it,
+    in the spec's units, as `Policy.decode_chunk` returns them."""
+    valid: Tensor
+    """(B, T) bool: False at padding."""
+    weights: Tensor
+    """(B, T, K, A) float32: weight of each binary dimension in the loss of its part."""
+    tick_weights: Tensor
+    """(B, T, K) float32: weight of each action in the losses of all parts; 0 where the episode ends
+    before it."""
+    memory_reset: Tensor
+    """(B, T) bool: True where the memory is reset before the tick."""
+    burn_in: int = 0
+    recall_targets: Tensor | None = None
+    """(B, T, C) float32, with a recall loss."""
+    changes: Mapping[str, ImageChanges] | None = None
+    """Camera -> what is still to be done to its images, where a GPU augments them."""
+
+    @property
+    def num_images(self) -> int:
+        """Number of frames of all cameras together, padding and cached ones included."""
+        return len(self.inputs.features or self.inputs.images) * self.valid.numel()
+
+    def to(self, device: torch.device) -> TrainingBatch:
+        """Return the same batch on `device`, with the changes of its images carried out there."""
+        moved = self._each_tensor(lambda value: value.to(device, non_blocking=True))
+        if moved.changes is None:
+            return moved
+        images = {name: moved.changes[name].applied(x) for name, x in moved.inputs.images.items()}
+        return replace(moved, inputs=replace(moved.inputs, images=images), changes=None)
+
+    def pin_memory(self) -> TrainingBatch:
+        """Return the same batch in memory from which a GPU copies while it computes."""
+        return self._each_tensor(lambda value: value.pin_memory())
+
+    def _each_tensor(self, change: Callable[[Tensor], Tensor]) -> TrainingBatch:
+        inputs = self.inputs.each_tensor(change)
+        return replace(self, inputs=inputs, **self._own_tensors(change))
+
+    def _own_tensors(self, change: Callable[[Tensor], Tensor]) -> dict[str, Any]:
+        """Return the tensors but those of `inputs` and `changes`, as `change` returns them."""
+        return {name: change(x) for name, x in vars(self).items() if isinstance(x, Tensor)}
+
+    def of_windows(self, rows: slice) -> TrainingBatch:
+        """Return all ticks of some of the windows."""
+        changes = self.changes and {n: each.of_windows(rows) for n, each in self.changes.items()}
+        tensors = self._own_tensors(lambda value: value[rows])
+        return replace(self, inputs=self.inputs.of_windows(rows), changes=changes, **tensors)
+
+    def at_ticks(self, ticks: slice) -> TrainingBatch:
+        """Return some ticks of all windows, as a batch without burn-in."""
+        tensors = self._own_tensors(lambda value: value[:, ticks])
+        inputs = self.inputs.at_ticks(ticks)
+        return replace(self, inputs=inputs, burn_in=0, changes=None, **tensors)
 
 
 def part_weights(spec: PolicySpec, weights: Tensor, tick_weights: Tensor) -> dict[str, Tensor]:
-    """Return the weights of the ticks in the loss of each part.
+    """Return the weights of the ticks in the loss of each part, by its name, (…) each.
 
-    weights: (..., A), which count for the dimensions of binary parts; tick_weights: (...), which
-    count for all parts -> part name -> (...), where (...) is (B, T, K) for chunks.
+    weights: (…, A), which count for the dimensions of binary parts; tick_weights: (…).
     """
     return {
         part.name: tick_weights * weights[..., spec.action_slices[part.name]].amax(dim=-1)
@@ -37,10 +97,7 @@ def part_weights(spec: PolicySpec, weights: Tensor, tick_weights: Tensor) -> dic
 
 
 def weight_sums(spec: PolicySpec, batch: TrainingBatch) -> dict[str, Tensor]:
-    """Return the sum of the weights over which each loss of `cloning_losses` is a mean.
-
-    Part name -> 0-d tensor, and so for the results of the recall loss.
-    """
+    """Return the sum of the weights over which each loss of `cloning_losses` is a mean, by its name."""
     valid = batch.valid.unsqueeze(-1).to(torch.float32)
     weights = part_weights(spec, batch.weights, batch.tick_weights)
     sums = {name: (valid * weight).sum() for name, weight in weights.items()}
@@ -74,8 +131,8 @@ def cloning_losses(
     losses = _scaled(losses, portions)
     total = torch.stack(list(losses.values())).sum()
     if recall is not None and batch.recall_targets is not None:
-        told = _scaled(recall(outputs, batch.recall_targets, batch.valid), portions)
-        losses, total = {**losses, **told}, total + recall.weight * told["recall"]
+        recalled = _scaled(recall(outputs, batch.recall_targets, batch.valid), portions)
+        losses, total = {**losses, **recalled}, total + recall.weight * recalled["recall"]
     return {**losses, "loss": total}, memory
 
 
@@ -90,8 +147,7 @@ def _scaled(losses: dict[str, Tensor], portions: Mapping[str, Tensor] | None) ->
 def memory_after(policy: Policy, batch: TrainingBatch) -> CoreState:
     """Return the memory after the ticks of `batch`, which start from the initial memory.
 
-    The policy runs without gradient and in evaluation mode, as it does on the robot: without
-    dropout, and with BatchNorm's running statistics, which do not change.
+    The policy runs without gradient and in evaluation mode, as it does on the robot.
     """
     training = policy.training
     policy.eval()
@@ -103,48 +159,71 @@ def memory_after(policy: Policy, batch: TrainingBatch) -> CoreState:
     return memory
 
 
-@dataclass(frozen=True)
-class PredictedStatistics:
-    """Statistics of actions in the form in which a policy predicts them, (P,) each, in the spec's units."""
-
-    mean: Floats
-    std: Floats
+HIDDEN_SIZE = 256
+RECALL = ("recall", "recall_ratio")
+"""The names of the results of `RecallLoss`."""
 
 
-def predicted_statistics(
-    policy: Policy, episodes: Iterable[EpisodeReader]
-) -> PredictedStatistics | None:
-    """Return the statistics of all actions of the chunks that begin at each tick of `episodes`.
+class RecallLoss(nn.Module):
+    """Tell the targets of `RecallTargets` from the mean of the core's output tokens, by an MLP.
 
-    Chunks of a policy that is told of delays go on for the longest one, since all delays are learned.
-    None for a policy that predicts actions in the robot's form, whose statistics are those of the data.
+    This loss, which is ours, rewards the memory at every tick for what it keeps, without labels.
+    Behaviour cloning alone rewards it only at the few ticks whose action depends on the past. It cannot
+    teach how often something was seen, in which order, or when, because its targets are the extremes of
+    the past. The network belongs to the training; checkpoints do not hold it.
     """
-    if not policy.relative:
-        return None
-    count, sums, squares = 0, np.zeros(()), np.zeros(())
-    for actions in _predicted(policy, episodes):
-        count += len(actions)
-        sums, squares = sums + actions.sum(axis=0), squares + np.square(actions).sum(axis=0)
-    mean = sums / count
-    std = policy.relative.even(np.sqrt(np.maximum(squares / count - np.square(mean), 0)))
-    return PredictedStatistics(mean.astype(np.float32), std.astype(np.float32))
+
+    def __init__(self, width: int, size: int, weight: float) -> None:
+        """width: D of the tokens. size: C of the targets. weight: of this loss in the total."""
+        super().__init__()
+        self.weight = weight
+        self.mlp = Mlp(width, HIDDEN_SIZE, size)
+
+    def forward(self, outputs: Tensor, targets: Tensor, valid: Tensor) -> dict[str, Tensor]:
+        """Return the smooth L1 error as "recall", and its ratio to that of predicting zero.
+
+        outputs: (B, T, R, D). targets: (B, T, C). valid: (B, T) bool, False at padding. The ratio,
+        "recall_ratio", is about 1 as long as the outputs hold nothing of the past, and falls when
+        the memory learns.
+        """
+        recalled: Tensor = self.mlp(outputs.mean(dim=2))
+        error = F.smooth_l1_loss(recalled[valid], targets[valid])
+        zero = F.smooth_l1_loss(torch.zeros_like(targets[valid]), targets[valid])
+        return {"recall": error, "recall_ratio": (error / zero.clamp_min(1e-12)).detach()}
 
 
-def _predicted(
-    policy: Policy, episodes: Iterable[EpisodeReader]
-) -> Iterator[npt.NDArray[np.float64]]:
-    """Yield the k-th actions of the chunks of each episode, (n, P), for each k.
+class RecallTargets:
+    """The targets of all ticks of a data set: the largest difference of a past code to the present.
 
-    Raises `UserError` if what is said to be rotations are none.
+    At tick t, in each dimension of the codes c, the target is the c_s - c_t of largest magnitude
+    over the ticks s before t. It is 0 where everything that was seen is still seen.
     """
-    delay_ticks = round(policy.config.longest_delay_s / policy.spec.control_dt_s)
-    form = policy.relative
-    for episode in episodes:
-        vectors = {v.name: episode.proprioception(v.name) for v in policy.spec.proprioception}
-        measured = {name: torch.from_numpy(values).double() for name, values in vectors.items()}
-        commands, ticks = torch.from_numpy(episode.actions).double(), episode.num_samples
-        form.require_rotations(commands, measured, f"{episode.path}: {episode.name}")
-        plans = form.plan(form.averageable(commands), measured)
-        for ahead in range(min(policy.config.chunk + delay_ticks, ticks)):
-            start = {name: values[: ticks - ahead] for name, values in measured.items()}
-            yield form.predicted(plans[ahead:], start).numpy()
+
+    def __init__(self, codes: Tensor, lengths: Sequence[int]) -> None:
+        """codes: (versions, num_ticks, C), of episodes of these lengths one after another."""
+        self.codes = codes
+        parts = codes.split(list(lengths), dim=1)
+        self._highest = torch.cat([part.cummax(dim=1).values for part in parts], dim=1)
+        self._lowest = torch.cat([part.cummin(dim=1).values for part in parts], dim=1)
+
+    @property
+    def size(self) -> int:
+        """C, the dimensions of a target."""
+        return self.codes.shape[2]
+
+    def at(
+        self, ticks: Tensor, versions: Tensor | None = None, *, whole_past: bool = False
+    ) -> Tensor:
+        """Return the targets of windows of dataset ticks (B, T), as (B, T, C).
+
+        versions: (B,) int64; None for the frames as recorded. whole_past: whether the ticks of the
+        episode before the window count as seen, because its memory is carried over. Otherwise the
+        past begins with the window.
+        """
+        version = torch.zeros(len(ticks), dtype=torch.int64) if versions is None else versions
+        at = version[:, None], ticks
+        codes = self.codes[at]
+        highest = self._highest[at] if whole_past else codes.cummax(1).values
+        lowest = self._lowest[at] if whole_past else codes.cummin(1).values
+        above, below = highest - codes, lowest - codes
+        return torch.where(above > -below, above, below)

@@ -1,9 +1,7 @@
 """All options of `ttm train`, said once: what the command, its YAML file and every part of the training take.
 
 Options that few trainings change have the marker `Suppress`. They stand in the file of --config alone,
-under the same names, such as `optimizer: {betas: [0.9, 0.95]}`.
-
-This module imports no torch, so that the command line can be built without it.
+under the same names, such as `optimizer: {betas: [0.9, 0.95]}`. This module imports no torch.
 """
 
 from __future__ import annotations
@@ -29,7 +27,7 @@ import yaml
 from tyro.conf import OmitArgPrefixes, Suppress, arg
 
 from ttm.datasets.description import Choices
-from ttm.policy.config import LONGEST_DELAY_S, ActionHeadConfig, PresetName, VisionModel
+from ttm.policy.config import LONGEST_DELAY_S, PresetName, VisionModel
 from ttm.policy.errors import (
     UserError,
     require_above_0,
@@ -66,20 +64,15 @@ class Budget:
 
 @dataclass(frozen=True)
 class WarmupCosine:
-    """The learning rate as a function of the step and of the portion of the budget that is used.
+    """The learning rate: a warm-up in steps, as Adam's moments need, then a cosine over the budget.
 
-    The warm-up is counted in steps, because Adam's moments need steps to settle; the cosine follows
-    the budget.
+    The fields are those of `OptimizerConfig`. `peak` is the learning rate after the warm-up.
     """
 
     peak: float
-    """Learning rate after the warm-up."""
     warmup_steps: int = 100
     longest_warmup: float = 0.05
-    """Portion of the budget after which the warm-up ends at the latest; this matters for short
-    trainings."""
     floor: float = 0.02
-    """Last learning rate, as a portion of the peak."""
 
     def learning_rate(self, step: int, progress: float) -> float:
         """Return the learning rate of a step (from 0) at `progress` in [0, 1] of the budget."""
@@ -94,11 +87,10 @@ class MemoryStartConfig:
 
     memory: Memory = "zero"
     """zero: the initial memory, as in the paper. carry: the memory that the preceding window of the
-    same episode left. burn-in: the memory after the --burn-in ticks before the window, which run
-    without gradient."""
-    burn_in: int = 8
-    """With --memory burn-in: number of ticks that run before each window (fewer near the start of
-    an episode)."""
+    same episode left. burn-in: the memory after the ticks before the window, which run without
+    gradient."""
+    burn_in: Suppress[int] = 8
+    """With --memory burn-in: ticks that run before each window, fewer near the start of an episode."""
 
 
 @dataclass(frozen=True)
@@ -123,20 +115,15 @@ class FrozenVisionConfig:
     trained."""
     augmented_versions: Suppress[int] = 1
     """With --freeze-vision: versions of each episode's frames that are kept, as recorded and
-    augmented ones, of which each window takes one at random. 1: as recorded, without augmentation.
-    Time at the start and memory grow with it."""
+    augmented ones, of which each window takes one at random. 1: as recorded, without augmentation."""
 
 
 @dataclass(frozen=True)
 class LossConfig:
-    """Weights of ticks in the loss, and the recall loss.
-
-    The first four multiply each other and the `loss_weights` of the episodes.
-    """
+    """Weights of ticks, which multiply each other and those of the episodes, and the recall loss."""
 
     transition_weight: Suppress[float] = 5.0
-    """Weight of the ticks at and next to a change of a binary command, such as the gripper's; 1
-    elsewhere."""
+    """Weight of the ticks at and next to a change of a binary command, such as the gripper's."""
     weigh_changes: float = 1.0
     """Weight of the ticks at which the action changes: a dimension differs from the tick before by
     more than its standard deviation in the data."""
@@ -209,9 +196,8 @@ class ProcessesConfig:
     nodes: Suppress[int | None] = None
     """Machines. Default: as many as torchrun or SLURM has started the training on, otherwise 1."""
     accumulate: Suppress[int] = 1
-    """Parts into which each device cuts its windows of a batch. It takes them in turn and adds up
-    their gradients, which needs less memory. BatchNorm (base, paper) takes its statistics from each
-    part; all else stays the same."""
+    """Parts into which each device cuts its windows of a batch, to need less memory. It takes them in
+    turn and adds up their gradients. BatchNorm (base, paper) takes its statistics from each part."""
 
 
 @dataclass(frozen=True)
@@ -220,7 +206,7 @@ class KeepingConfig:
 
     early_stopping: int | None = None
     """End after this many validations in a row without a lower error. Default: train to the end."""
-    save_every: int | None = None
+    save_every: Suppress[int | None] = None
     """Also write a checkpoint, OUT/checkpoints/step_….safetensors, every so many steps."""
     keep: Suppress[int | None] = None
     """With save-every: keep only so many of these checkpoints, the newest ones. Default: all."""
@@ -237,25 +223,6 @@ FINE_TUNING = 1 / 3
 """Factor on the default learning rate when a training starts from a checkpoint."""
 DEFAULT_MINUTES = 60.0
 """Length of a training that is given neither steps nor minutes."""
-
-
-def _fields_in_words(config: object) -> str:
-    """Return the fields of a dataclass with their values and choices, as text."""
-    hints = get_type_hints(type(config))
-    words = []
-    for each in fields(config):  # type: ignore[arg-type]
-        choices = "|".join(map(str, get_args(hints[each.name])))
-        value = getattr(config, each.name)
-        words.append(f"{each.name} ({f'{choices}, default ' if choices else ''}{value})")
-    return ", ".join(words)
-
-
-HEAD_HELP = (
-    "Changes to the action head, each FIELD=VALUE, such as kind=bins num_bins=128. Fields and defaults: "
-    f"{_fields_in_words(ActionHeadConfig())}; base and paper have hidden_size 512. With --init and "
-    "--resume the checkpoint's head stays, so the changes must agree with it."
-)
-"""Help text of `ttm train --head-options`."""
 
 
 @dataclass(frozen=True)
@@ -296,8 +263,7 @@ class TrainOptions:
     """Start again even if OUT holds a training."""
     resume_anyway: bool = False
     """With --resume: go on although the episodes, the length of the training, --learning-rate,
-    --precision or optimizer.gradient-limit are others than before, which the training then says. A
-    training of another length has another learning rate."""
+    --precision or optimizer.gradient-limit are others than before, and say what differs."""
     dry_run: bool = False
     """Write nothing: say what would be trained and on what, and measure a few steps, from which the
     time of the whole training and its memory follow."""
@@ -305,21 +271,22 @@ class TrainOptions:
     """Sizes and kinds of the core, each FIELD=VALUE, such as num_layers=4 window=8, or
     processor=mixer for ttm. A field that is not given has the preset's value, or else the core's
     default. An unknown field is answered with a list of all fields."""
-    head_options: Annotated[tuple[str, ...], arg(help=HEAD_HELP)] = ()
+    head_options: Suppress[tuple[str, ...]] = ()
+    """Changes to the action head, each FIELD=VALUE, such as [kind=bins, num_bins=128]. With --init and
+    --resume the checkpoint's head stays, so the changes must agree with it."""
     vision_model: VisionModel | None = None
     """Vision network in place of the preset's, at its full width and cut at the preset's stride. ResNets
     are those of BC-Z, with FiLM after every block."""
     vision_weights: Annotated[str, arg(metavar="{none,imagenet,FILE}")] = NO_WEIGHTS
-    """Initial weights of vision: none (random), imagenet (those of efficientnet-pytorch, or of
-    torchvision for ResNets, which are downloaded once; of efficientnet-lite0 they are a package, the
-    extra [lite0]), or a file with a state dict of that network (.pth, .safetensors). With either of the
-    last two, tiny has the first stages of EfficientNet-B0 at their full width."""
+    """Initial weights of vision: none (random), imagenet (downloaded once; those of efficientnet-lite0
+    are a package, the extra [lite0]), or a file with a state dict of that network (.pth, .safetensors).
+    With either of the last two, tiny has the first stages of EfficientNet-B0 at their full width."""
     sight_tokens: int | None = None
     """Selectors of the sight memory, which keeps what the first camera has shown and finds it again:
     6 is a good value, 0 is none. Default: the checkpoint's with --init, otherwise 0."""
     sight_cells: Suppress[int | None] = None
-    """Cells along each side of a frame as the sight memory sees it. Fewer are faster, more tell smaller
-    things apart. Default: the checkpoint's with --init, otherwise 16."""
+    """Cells along each side of a frame as the sight memory sees it. Default: the checkpoint's with
+    --init, otherwise 16."""
     chunk: int | None = None
     """Actions that the policy predicts at each tick: its own and those of the ticks after it. Which
     are carried out is chosen when it runs, such as by `ttm evaluate --execution`. Default: the
@@ -330,7 +297,7 @@ class TrainOptions:
     how they are written, such as tip:rotvec=tip_quat:xyzw (xyzw, wxyz, rotvec, rpy, 6d-columns, 6d-rows;
     pose-xyzw and so on with a position before). The robot still gets absolute commands. With --init the
     checkpoint's stay."""
-    absolute: tuple[str, ...] = ()
+    absolute: Suppress[tuple[str, ...]] = ()
     """The other way round: displacements that the network predicts as positions, written as for
     --relative, such as arm=tip_position. The robot still gets displacements."""
     delay: float | None = None
@@ -355,11 +322,10 @@ class TrainOptions:
     memory_start: OmitArgPrefixes[MemoryStartConfig] = field(default_factory=MemoryStartConfig)
     batch_size: int = 16
     """Windows in a batch, on all devices together."""
-    shuffle: Shuffle = "auto"
-    """Which windows can come next. all: any. N: those of N x --batch-size sections that are open. A section
-    is about 16 windows one after another of an episode, of which every N-th batch takes one until all
-    are taken, so that a frame is read and decoded once or twice in a pass, and not for each window that
-    it is in. auto: 24 where the frames do not fit into memory, and otherwise all."""
+    shuffle: Suppress[Shuffle] = "auto"
+    """Which windows can come next. all: any. N: those of N x --batch-size sections that are open, of
+    about 16 windows one after another each, so that a frame is read once or twice in a pass. auto: 24
+    where the frames do not fit into memory, and otherwise all."""
     vision: OmitArgPrefixes[FrozenVisionConfig] = field(default_factory=FrozenVisionConfig)
     optimization: OmitArgPrefixes[OptimizationConfig] = field(default_factory=OptimizationConfig)
     optimizer: Suppress[OptimizerConfig] = field(default_factory=OptimizerConfig)
@@ -379,11 +345,10 @@ class TrainOptions:
     """Compute losses and gradients by torch.compile, the ticks of a window as one graph. Its first step
     takes a minute or more; results differ by rounding. A CPU needs g++."""
     threads: int = 0
-    """CPU threads of each device; 0 shares the cores that may be used among the devices."""
+    """CPU threads of each device; 0 shares the cores among the devices."""
     workers: int | None = None
-    """Processes that read, decode and augment frames for each device; 0 takes a thread instead. What
-    is trained does not depend on it. Default: 0 while all frames fit into half of the free memory, and
-    otherwise half as many as there are cores for it, at most 8."""
+    """Processes that read, decode and augment frames for each device; 0 takes a thread instead. Default:
+    0 while all frames fit into half of the free memory, otherwise half as many as its cores, at most 8."""
 
     @property
     def budget(self) -> Budget:
@@ -411,29 +376,21 @@ class TrainOptions:
         """Raise `UserError` if a value is out of its range or two options contradict each other."""
         values = self.by_name()
 
-        def given(*names: str) -> dict[str, Any]:
-            return {label(name): values[name] for name in names}
+        def given(names: str, group: str = "") -> dict[str, Any]:
+            found = {group + name: values[group + name] for name in names.split()}
+            return {label(n): value for n, value in found.items() if not isinstance(value, str)}
 
-        require_above_0(given("burn-in", "image-size", "batch-size", "augmented-versions"))
-        require_above_0(given("weigh-changes", "weigh-starts"))
-        if self.window != "episode":
-            require_above_0(given("window"))
-        require_above_0(given("validations", "steps", "minutes", "learning-rate"))
-        require_above_0(given("early-stopping", "save-every", "keep", "chunk"))
-        require_above_0(given("devices", "nodes", "accumulate"))
-        if not isinstance(self.shuffle, str):
-            require_above_0(given("shuffle"))
-        require_above_0(given("sight-cells"))
-        above_0 = ("epsilon", "gradient-limit", "warmup-steps", "longest-warmup")
-        require_above_0(given(*(f"optimizer.{name}" for name in above_0)))
-        require_portion(given("optimizer.floor", "optimizer.longest-warmup"))
-        require_portion(given("previous-action-dropout", "proprioception-dropout"))
-        require_portion(given("average-decay", "augmentation.shift"))
-        limits = ("brightness", "contrast", "saturation", "hue-rad")
-        require_at_least(0, given(*(f"augmentation.{name}" for name in limits)))
-        require_at_least(0, given("weigh-policy", "recall-weight", "workers", "threads"))
-        limited = ("weight-decay", "transition-weight", "sight-tokens", "seed")
-        require_at_least(0, given(*limited, "delay"))
+        require_above_0(given(
+            "steps minutes validations chunk window batch-size shuffle image-size burn-in sight-cells "
+            "augmented-versions learning-rate weigh-changes weigh-starts early-stopping save-every keep "
+            "devices nodes accumulate"
+        ))  # fmt: skip
+        require_above_0(given("epsilon gradient-limit warmup-steps longest-warmup", "optimizer."))
+        require_portion(given("previous-action-dropout proprioception-dropout average-decay"))
+        require_portion(given("optimizer.floor optimizer.longest-warmup augmentation.shift"))
+        require_at_least(0, given("brightness contrast saturation hue-rad", "augmentation."))
+        require_at_least(0, given("weigh-policy recall-weight transition-weight weight-decay"))
+        require_at_least(0, given("workers threads sight-tokens seed delay"))
         require_at_most(LONGEST_DELAY_S, given("delay"))
         parsed_once(self.relative, self.absolute)
         for beta in self.optimizer.betas:
@@ -446,34 +403,33 @@ class TrainOptions:
     def _contradictions(self) -> Iterator[tuple[object, str]]:
         """Yield whether options contradict each other, and what to say then."""
         memory, versions = self.memory_start.memory, self.vision.augmented_versions
-        frozen, sections = self.vision.freeze_vision, not isinstance(self.shuffle, str)
+        frozen, whole = self.vision.freeze_vision, self.window == "episode"
+        weights = self.vision_weights != NO_WEIGHTS
         yield (
-            self.window == "episode" and memory != "zero",
+            whole and memory != "zero",
             f"--window episode starts at the first tick, before which there is no memory, but --memory is "
             f"{memory}; leave --memory out, or give --window a number",
         )
         yield (
-            sections and (self.window == "episode" or memory == "carry"),
-            f"--shuffle is {self.shuffle}, but sections are of windows that overlap, and with --window "
-            "episode or --memory carry none do; leave --shuffle out",
+            not isinstance(self.shuffle, str) and (whole or memory == "carry"),
+            f"shuffle is {self.shuffle}, but sections are of windows that overlap, and with --window "
+            "episode or --memory carry none do; leave shuffle out",
         )
         yield (
-            self.window == "episode" and self.compile,
-            "--compile makes one graph of the ticks of a window, and --window episode has windows of many "
-            "lengths, each of which would be another graph; give --window a number, or leave it out",
+            whole and self.compile,
+            "--compile makes one graph for each length of a window, and --window episode has many; give "
+            "--window a number, or leave --compile out",
         )
+        for name, value, chosen in (
+            ("--vision-model", self.vision_model, self.vision_model is not None),
+            ("--vision-weights", self.vision_weights, weights),
+        ):
+            yield (
+                chosen and self.init is not None,
+                f"{name} is {value}, but with --init vision is that of {self.init}; give one of them",
+            )
         yield (
-            self.vision_model is not None and self.init is not None,
-            f"--vision-model is {self.vision_model}, but with --init vision is that of {self.init}; give "
-            "one of them",
-        )
-        yield (
-            self.vision_weights != NO_WEIGHTS and self.init is not None,
-            f"--vision-weights is {self.vision_weights}, but with --init vision has the weights of "
-            f"{self.init}; give one of them",
-        )
-        yield (
-            frozen and self.init is None and self.vision_weights == NO_WEIGHTS,
+            frozen and self.init is None and not weights,
             "--freeze-vision keeps the vision of a checkpoint; name one with --init, such as shipped, or "
             "give --vision-weights",
         )
@@ -489,13 +445,12 @@ class TrainOptions:
         )
         yield (
             frozen and self.workers,
-            f"--workers is {self.workers}, but with --freeze-vision the features are in memory, and no "
-            "frames are read; leave it out",
+            f"--workers is {self.workers}, but with --freeze-vision no frames are read; leave it out",
         )
         yield (
             self.keeping.keep is not None and self.keeping.save_every is None,
-            f"keep is {self.keeping.keep}, but it counts the checkpoints of --save-every; give it too, or "
-            "leave keep out (best and last are always kept)",
+            f"keep is {self.keeping.keep}, but it counts the checkpoints of save-every; give it too, or "
+            "leave keep out",
         )
         yield (
             "wandb" in self.keeping.logger and find_spec("wandb") is None,
@@ -533,13 +488,6 @@ class Place(NamedTuple):
     def value(self, options: TrainOptions) -> Any:
         """Return the value of the option."""
         return getattr(getattr(options, self.group) if self.group else options, self.field)
-
-    def changed(self, options: Options, value: Any) -> Options:
-        """Return `options` with another value."""
-        if not self.group:
-            return replace(options, **{self.field: value})
-        group = replace(getattr(options, self.group), **{self.field: value})
-        return replace(options, **{self.group: group})
 
 
 def _places(kind: type[Any], group: str = "", marks: Sequence[Any] = ()) -> dict[str, Place]:
@@ -586,5 +534,8 @@ def write_config(path: Path, options: TrainOptions) -> None:
 def with_file(options: Options, path: Path) -> Options:
     """Return `options` with the values of a file. Raises `UserError` if it cannot be read."""
     for name, value in read_config(path, {n: place.type for n, place in PLACES.items()}).items():
-        options = PLACES[name].changed(options, value)
+        place, change = PLACES[name], value
+        if place.group:
+            change = replace(getattr(options, place.group), **{place.field: value})
+        options = replace(options, **{place.group or place.field: change})
     return options

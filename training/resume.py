@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -52,26 +52,24 @@ def save_resume(
     path: Path,
     progress: TrainingProgress,
     facts: Mapping[str, Any],
-    trained: nn.Module,
-    average: nn.Module,
+    models: Mapping[str, nn.Module],
     optimizer: Optimizer,
     memory: CoreState | None = None,
-    recall: nn.Module | None = None,
 ) -> None:
     """Write everything to `path`; a kill at any moment leaves the old file or the new one.
 
-    facts: what a training that resumes is compared with, by name, as plain data for JSON. memory: the
-    memory that the next batch starts from, if it is carried from batch to batch. recall: the network of
-    the recall loss, which the checkpoints do not hold.
+    facts: what a training that resumes is compared with, by name, as plain data for JSON. models: by
+    name, without dots. memory: that the next batch starts from, if it is carried from batch to batch.
     """
-    tensors = _prefixed("trained", trained.state_dict()) | _prefixed(
-        "average", average.state_dict()
-    )
-    tensors |= _prefixed("memory", memory or {})
-    tensors |= _prefixed("recall", {} if recall is None else recall.state_dict())
     state = optimizer.state_dict()
-    for index, values in state["state"].items():
-        tensors |= _prefixed(f"optimizer.{index}", values)
+    parts: dict[str, Mapping[str, Tensor]] = {n: m.state_dict() for n, m in models.items()}
+    parts["memory"] = memory or {}
+    parts |= {f"optimizer.{index}": values for index, values in state["state"].items()}
+    tensors = {
+        f"{prefix}.{name}": value.detach().contiguous().cpu()
+        for prefix, values in parts.items()
+        for name, value in values.items()
+    }
     groups = [
         {key: value for key, value in group.items() if key != "params"}
         for group in state["param_groups"]
@@ -106,60 +104,42 @@ def read_header(path: Path) -> dict[str, Any]:
 
 
 def load_resume(
-    path: Path,
-    trained: nn.Module,
-    average: nn.Module,
-    optimizer: Optimizer,
-    recall: nn.Module | None = None,
+    path: Path, models: Mapping[str, nn.Module], optimizer: Optimizer
 ) -> TrainingProgress:
     """Fill the models and the optimiser, which must be built as they were, from `path`."""
     header = read_header(path)
-    with safe_open(path, framework="pt") as file:
-        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
-    trained.load_state_dict(_under("trained", tensors))
-    average.load_state_dict(_under("average", tensors))
-    if recall is not None:
-        recall.load_state_dict(_under("recall", tensors))
-    _load_optimizer(optimizer, header["groups"], _under("optimizer", tensors))
+    for name, model in models.items():
+        model.load_state_dict(_read(path, name))
+    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    state: dict[int, dict[str, Tensor]] = {}
+    for name, value in _read(path, "optimizer").items():
+        index, key = name.split(".", 1)
+        parameter = parameters[int(index)]
+        if value.shape == parameter.shape:
+            # Fused optimisers need the memory layout of the parameter; files hold plain layouts.
+            layout = torch.empty_like(
+                parameter, device="cpu", dtype=value.dtype, requires_grad=False
+            )
+            value = layout.copy_(value)
+        state.setdefault(int(index), {})[key] = value
+    groups = optimizer.state_dict()["param_groups"]
+    for mine, saved in zip(groups, header["groups"], strict=True):
+        mine.update(saved)
+    optimizer.load_state_dict({"state": state, "param_groups": groups})
     return TrainingProgress(**header["progress"])
 
 
 def load_memory(path: Path, device: torch.device | str) -> CoreState | None:
     """Return the memory that the next batch starts from, or None if none is carried."""
-    with safe_open(path, framework="pt", device=str(device)) as file:
-        names = [name for name in file.keys() if name.startswith("memory.")]  # noqa: SIM118 (not a dict)
-        return _under("memory", {name: file.get_tensor(name) for name in names}) or None
+    return _read(path, "memory", device) or None
 
 
-def _load_optimizer(
-    optimizer: Optimizer, groups: list[dict[str, Any]], tensors: Mapping[str, Tensor]
-) -> None:
-    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
-    state: dict[int, dict[str, Tensor]] = {}
-    for name, value in tensors.items():
-        index, key = name.split(".", 1)
-        if value.shape == parameters[int(index)].shape:
-            # Fused optimisers need the memory layout of the parameter; files hold plain layouts.
-            layout = torch.empty_like(
-                parameters[int(index)], device="cpu", dtype=value.dtype, requires_grad=False
-            )
-            value = layout.copy_(value)
-        state.setdefault(int(index), {})[key] = value
-    current = optimizer.state_dict()["param_groups"]
-    for mine, saved in zip(current, groups, strict=True):
-        mine.update(saved)
-    optimizer.load_state_dict({"state": state, "param_groups": current})
-
-
-def _prefixed(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    return {
-        f"{prefix}.{name}": value.detach().contiguous().cpu() for name, value in tensors.items()
-    }
-
-
-def _under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def _read(path: Path, prefix: str, device: torch.device | str = "cpu") -> dict[str, Tensor]:
+    """Return the tensors whose names begin with `prefix` and a dot, by the rest of their names."""
     start = f"{prefix}."
-    return {name[len(start) :]: value for name, value in tensors.items() if name.startswith(start)}
+    with safe_open(path, framework="pt", device=str(device)) as file:
+        names = [name for name in file.keys() if name.startswith(start)]  # noqa: SIM118 (not a dict)
+        return {name.removeprefix(start): file.get_tensor(name) for name in names}
 
 
 LENGTH = ("steps", "minutes")
@@ -171,29 +151,17 @@ MAY_CHANGE = frozenset({
     "threads", "workers", "device", "devices", "nodes", "accumulate",
     "core", "core-options", "head-options",
 })  # fmt: skip
-"""Options that are not compared when a training is resumed, or not here: the content of the episodes
-is compared in place of `data`, the last three are with the checkpoint's network."""
+"""Options that are not compared here. The content of the episodes is compared in place of `data`, and the
+last three with the checkpoint's network."""
 
 
-@dataclass(frozen=True)
-class Difference:
-    """Something that is not as it was when the training was saved."""
-
-    name: str
-    then: Any
-    now: Any
-
-    def __str__(self) -> str:
-        return f"{self.name} ({self.then} then, {self.now} now)"
-
-
-def differences(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[Difference]:
-    """Return where two mappings differ; what `then` lacks was not saved yet, and is not compared."""
-    return [
-        Difference(label(name) if name in PLACES else name, then[name], value)
+def differences(then: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, str]:
+    """Return by name, in words, where two mappings differ; what `then` lacks does not count."""
+    return {
+        name: f"{label(name) if name in PLACES else name} ({then[name]} then, {value} now)"
         for name, value in now.items()
         if name in then and then[name] != value
-    ]
+    }
 
 
 def comparable(options: TrainOptions) -> dict[str, Any]:
@@ -206,7 +174,7 @@ def length(options: TrainOptions) -> dict[str, Any]:
     return {name: options.plain()[name] for name in LENGTH}
 
 
-def require_same_options(options: TrainOptions, header: Mapping[str, Any]) -> list[Difference]:
+def require_same_options(options: TrainOptions, header: Mapping[str, Any]) -> list[str]:
     """Raise `UserError` if `options` are not those of the training that was saved with `header`.
 
     Returns what differs in length or in `ADJUSTABLE`, which --resume-anyway allows.
@@ -214,14 +182,13 @@ def require_same_options(options: TrainOptions, header: Mapping[str, Any]) -> li
     # A training that was saved before an option existed has its default.
     defaults = comparable(TrainOptions(data=(), out=Path()))
     found = differences({**defaults, **header["options"]}, comparable(options))
-    adjusted = [each for each in found if each.name.removeprefix("--") in ADJUSTABLE]
-    found = [each for each in found if each not in adjusted]
+    adjusted = [found.pop(name) for name in ADJUSTABLE if name in found]
     if found:
         raise UserError(
-            f"this is another training than the one to resume: {_listed(found)}; give the same options "
-            "as before, or start another training with another --out"
+            f"this is another training than the one to resume: {', '.join(found.values())}; give the same "
+            "options as before, or start another training with another --out"
         )
-    longer = differences(header.get("length", {}), length(options))
+    longer = list(differences(header.get("length", {}), length(options)).values())
     _require_allowed(options, longer, "the learning rate follows the length of the training")
     _require_allowed(options, adjusted, "these options change every step")
     return [*longer, *adjusted]
@@ -229,31 +196,27 @@ def require_same_options(options: TrainOptions, header: Mapping[str, Any]) -> li
 
 def require_same_data(
     options: TrainOptions, header: Mapping[str, Any], data: Mapping[str, Any]
-) -> list[Difference]:
+) -> list[str]:
     """Raise `UserError` if the episodes are not those of the training that was saved with `header`.
 
     data: the fingerprint of the episodes. Returns what differs, which --resume-anyway allows.
     """
-    found = differences(header.get("data", {}), data)
+    found = list(differences(header.get("data", {}), data).values())
     _require_allowed(options, found, "the episodes are not those that it was trained on")
     return found
 
 
-def _require_allowed(options: TrainOptions, found: Sequence[Difference], why: str) -> None:
+def _require_allowed(options: TrainOptions, found: Sequence[str], why: str) -> None:
     if found and not options.resume_anyway:
         raise UserError(
-            f"cannot resume exactly: {_listed(found)}; {why}. Give what was given before, or go on with "
+            f"cannot resume exactly: {', '.join(found)}; {why}. Give what was given before, or go on with "
             "--resume --resume-anyway"
         )
 
 
-def _listed(found: Sequence[Difference]) -> str:
-    return ", ".join(map(str, found))
-
-
 EPISODES = 32
-"""Of so many episodes, evenly spread, the first frame of each camera counts. To read all frames
-would take as long as an epoch; all other arrays are in memory, and count whole."""
+"""Of so many episodes, evenly spread, the first frame of each camera counts. All frames would take as long
+as an epoch to read."""
 
 
 def fingerprint(
@@ -267,22 +230,18 @@ def fingerprint(
     vectors: what their ticks hold besides frames, by name. Digests stand for arrays and texts, in
     the order of the episodes, on which the batches depend.
     """
+    chosen = np.unique(np.linspace(0, len(episodes) - 1, EPISODES).astype(int)).tolist()
+    names = [camera.name for camera in episodes.spec.cameras]
+    frames = (episodes[index].frames(name, 0, 1) for index in chosen for name in names)
     found = {
         "episodes": len(episodes),
         "ticks": episodes.num_ticks,
         "lengths": _digest([np.array([episode.num_samples for episode in episodes])]),
         "instructions": _digest([np.array([episode.instruction for episode in episodes])]),
-        "frames": _digest(_first_frames(episodes)),
+        "frames": _digest(frames),
         **{key: _digest([value.cpu().numpy()]) for key, value in vectors.items()},
     }
     return {f"{name} {key}": value for key, value in found.items()}
-
-
-def _first_frames(episodes: EpisodeDataset) -> Iterator[Any]:
-    chosen = np.unique(np.linspace(0, len(episodes) - 1, EPISODES).astype(int)).tolist()
-    for index in chosen:
-        for camera in episodes.spec.cameras:
-            yield episodes[index].frames(camera.name, 0, 1)
 
 
 def _digest(arrays: Iterable[Any]) -> str:

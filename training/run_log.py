@@ -5,9 +5,8 @@ from __future__ import annotations
 import os
 import shutil
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -30,101 +29,54 @@ BEST, LAST, RESULT, CONFIG = "best.safetensors", "last.safetensors", "result.jso
 LOGS = ("tensorboard", "csv", "wandb")
 """Folders of the loggers, by their names."""
 CHECKPOINTS = "checkpoints"
-"""Folder of the checkpoints that --save-every asks for."""
+"""Folder of the checkpoints that `save-every` asks for."""
 LINE_EVERY_S = 30.0
 """Seconds between two lines of progress where the output is no terminal."""
 
 
-def _tensorboard(out: Path, first_step: int) -> Logger:
-    # Events of later steps are those of a training that was cut off after it had saved.
-    return TensorBoardLogger(out, name="tensorboard", version="", purge_step=first_step)
-
-
-def _csv(out: Path, first_step: int) -> Logger:
-    """Return a logger that writes OUT/csv/version_0/metrics.csv; a resumed training version_1."""
-    return CSVLogger(out, name="csv", flush_logs_every_n_steps=1)
-
-
-def _wandb(out: Path, first_step: int) -> Logger:
-    """Return a logger whose runs have the name of the folder; a resumed training makes another run."""
-    mode = os.environ.get("WANDB_MODE", "offline")
-    (out / "wandb").mkdir(parents=True, exist_ok=True)
-    project = os.environ.get("WANDB_PROJECT", "ttm")
-    return WandbLogger(out.absolute().name, out, project=project, mode=mode)
-
-
-LOGGERS: Mapping[LoggerName, Callable[[Path, int], Logger]] = MappingProxyType(
-    {"tensorboard": _tensorboard, "csv": _csv, "wandb": _wandb}
-)
-"""Value of `ttm train --logger` -> constructor, which is called with the folder of the training and
-its first step. The files are in the folder of that name, one of `LOGS`."""
-
-
-class Loggers:
-    """Several loggers as one."""
-
-    def __init__(self, names: Sequence[LoggerName], out: Path, first_step: int = 0) -> None:
-        self._loggers = [LOGGERS[name](out, first_step) for name in dict.fromkeys(names)]
-
-    def scalars(self, step: int, values: Mapping[str, float]) -> None:
-        """Write numbers by name."""
-        for logger in self._loggers:
-            logger.log_metrics(dict(values), step)
-
-    def image(self, step: int, name: str, image: Tensor) -> None:
-        """Write an image (3, H, W) uint8; a table of numbers takes none."""
-        for logger in self._loggers:
-            if isinstance(logger, TensorBoardLogger):
-                logger.experiment.add_image(name, image, step)
-            elif isinstance(logger, WandbLogger):
-                logger.log_image(name, [np.asarray(image.permute(1, 2, 0))], step)
-
-    def flush(self) -> None:
-        """Write out what is kept back."""
-        for logger in self._loggers:
-            logger.save()
-
-    def close(self, *, success: bool) -> None:
-        """Write out everything; nothing may be logged afterwards."""
-        for logger in self._loggers:
-            logger.finalize("success" if success else "failed")
-            if isinstance(logger, WandbLogger):
-                logger.experiment.finish(exit_code=0 if success else 1)
+def open_logger(name: LoggerName, out: Path, first_step: int = 0) -> Logger:
+    """Return the logger of that name, whose files are in the folder OUT/`name`."""
+    if name == "tensorboard":
+        # Events of later steps are those of a training that was cut off after it had saved.
+        return TensorBoardLogger(out, name=name, version="", purge_step=first_step)
+    if name == "csv":
+        return CSVLogger(out, name=name, flush_logs_every_n_steps=1)
+    (out / name).mkdir(parents=True, exist_ok=True)
+    return WandbLogger(
+        out.absolute().name,
+        out,
+        project=os.environ.get("WANDB_PROJECT", "ttm"),
+        mode=os.environ.get("WANDB_MODE", "offline"),
+    )
 
 
 class RunLog:
-    """Averages scalars over several steps and writes the means.
-
-    Reading a scalar off a GPU waits for the GPU, so this is not done at every step.
-    """
+    """Averages scalars over several steps, since reading one off a GPU waits, and writes the means."""
 
     def __init__(
         self,
-        loggers: Loggers,
+        loggers: Sequence[Logger],
         console: Console,
-        start_progress: float = 0.0,
-        processes: Processes = Processes(),  # noqa: B008 (frozen)
+        start_progress: float,
+        processes: Processes,
     ) -> None:
         """start_progress: portion of the training that was done before, in [0, 1].
 
         processes: those that train together, whose scalars add up.
         """
-        self._processes = processes
-        self.console = console
-        self.loggers = loggers
-        self._sums: dict[str, Tensor] = {}
-        self._count = 0
-        self._images = 0
-        self._since_s = self._line_s = time.monotonic()
+        self._processes, self.console, self.loggers = processes, console, loggers
+        self._line_s = time.monotonic()
         columns = (
             BarColumn(bar_width=12),
             TextColumn("{task.percentage:3.0f}%"),
             TextColumn("{task.description}"),
+            TimeElapsedColumn(),
+            _TimeLeft(),
         )
-        times = (TimeElapsedColumn(), _TimeLeft())
-        self.bar = Progress(*columns, *times, console=console, disable=not console.is_terminal)
+        self.bar = Progress(*columns, console=console, disable=not console.is_terminal)
         self._task = self.bar.add_task("starting", total=1.0, begun=start_progress)
         self.bar.update(self._task, completed=start_progress)
+        self.restart_clock()
 
     def __enter__(self) -> RunLog:
         self.bar.start()
@@ -132,17 +84,22 @@ class RunLog:
 
     def __exit__(self, error: type[BaseException] | None, *_: object) -> None:
         self.bar.stop()
-        self.loggers.close(success=error is None)
+        for logger in self.loggers:
+            logger.finalize("success" if error is None else "failed")
+            if isinstance(logger, WandbLogger):
+                logger.experiment.finish(exit_code=0 if error is None else 1)
+
+    def restart_clock(self) -> None:
+        """Forget the steps since the last `write`. Call this after a pause in training."""
+        self._since_s = time.monotonic()
+        self._sums: dict[str, Tensor] = {}
+        self._count = self._images = 0
 
     def add(self, scalars: Mapping[str, Tensor], images: int) -> None:
-        """Add one step.
-
-        scalars: 0-d tensors, on any device. images: the number of images of this process.
-        """
+        """Add one step: 0-d tensors on any device, and the number of images of this process."""
         for name, value in scalars.items():
-            self._sums[name] = (
-                self._sums[name] + value.detach() if name in self._sums else value.detach()
-            )
+            now = value.detach()
+            self._sums[name] = self._sums[name] + now if name in self._sums else now
         self._count += 1
         self._images += images
 
@@ -153,43 +110,55 @@ class RunLog:
         means["images"] = float(self._images)
         total = self._processes.sum(torch.tensor(list(means.values()), dtype=torch.float64))
         means = dict(zip(means, total.tolist(), strict=True))
-        images = means.pop("images")
-        rates = {"steps_per_s": self._count / seconds, "images_per_s": images / seconds}
+        steps_per_s, images_per_s = self._count / seconds, means.pop("images") / seconds
         scalars = {f"train/{name}": value for name, value in means.items()}
-        scalars |= {"train/learning_rate": learning_rate}
-        scalars |= {f"throughput/{name}": value for name, value in rates.items()}
-        self.loggers.scalars(step, scalars)
-        speed = f"{rates['steps_per_s']:.2f} steps/s  {rates['images_per_s']:.0f} images/s"
+        scalars["train/learning_rate"] = learning_rate
+        scalars["throughput/steps_per_s"] = steps_per_s
+        scalars["throughput/images_per_s"] = images_per_s
+        for logger in self.loggers:
+            logger.log_metrics(scalars, step)
         recall = f"  recall {means['recall_ratio']:.2f}" if "recall_ratio" in means else ""
-        self._show(f"step {step}  loss {means['loss']:.4f}{recall}  {speed}", progress)
-        self.restart_clock()
-
-    def restart_clock(self) -> None:
-        """Forget the steps since the last `write`. Call this after a pause in training."""
-        self._since_s = time.monotonic()
-        self._sums, self._count, self._images = {}, 0, 0
-
-    def _show(self, facts: str, progress: float) -> None:
-        """Show the progress on the bar, or without a terminal as a line every `LINE_EVERY_S`."""
-        self.bar.update(self._task, completed=progress, description=facts)
+        speed = f"{steps_per_s:.2f} steps/s  {images_per_s:.0f} images/s"
+        shown = f"step {step}  loss {means['loss']:.4f}{recall}  {speed}"
+        self.bar.update(self._task, completed=progress, description=shown)
         if not self.console.is_terminal and time.monotonic() - self._line_s >= LINE_EVERY_S:
             self._line_s = time.monotonic()
-            self.say(f"{progress:4.0%}  {facts}  {_time_left(self.bar.tasks[self._task])}")
+            self.say(f"{progress:4.0%}  {shown}  {_time_left(self.bar.tasks[self._task])}")
+        self.restart_clock()
 
     def write_images(self, step: int, images: Mapping[str, Tensor]) -> None:
-        """Write sample images as the network gets them; rows are windows, columns are ticks.
-
-        images: camera -> (B, T, 3, H, W) uint8.
-        """
+        """Write images (B, T, 3, H, W) uint8 by camera; rows are windows, columns are ticks."""
         for camera, frames in images.items():
             # each row: (3, H, T*W)
             rows = [torch.cat(list(window), dim=2) for window in frames[:4].cpu()]
-            self.loggers.image(step, f"augmented/{camera}", torch.cat(rows, dim=1))
+            name, image = f"augmented/{camera}", torch.cat(rows, dim=1)
+            for logger in self.loggers:  # a table of numbers takes none
+                if isinstance(logger, TensorBoardLogger):
+                    logger.experiment.add_image(name, image, step)
+                elif isinstance(logger, WandbLogger):
+                    logger.log_image(name, [np.asarray(image.permute(1, 2, 0))], step)
 
-    def write_validation(self, step: int, scalars: Mapping[str, float]) -> None:
-        """Write the errors on held-out episodes."""
-        self.loggers.scalars(step, {f"validation/{name}": e for name, e in scalars.items()})
-        self.loggers.flush()
+    def write_validation(self, step: int, found: Mapping[str, Any]) -> None:
+        """Write the errors on held-out episodes, by predictor, as `ActionErrors.to_json` returns them."""
+        normalized = {who: errors["normalized"] for who, errors in found.items()}
+        of_sets = {
+            name: errors["normalized"]
+            for name, errors in found["policy"].get("data_sets", {}).items()
+        }
+        scalars = {f"normalized/{who}": error for who, error in normalized.items()}
+        scalars |= {f"data sets/{name}": error for name, error in of_sets.items()}
+        for who, errors in found.items():
+            scalars |= {f"{part}/{who}": error for part, error in errors["parts"].items()}
+        for logger in self.loggers:
+            logger.log_metrics({f"validation/{name}": e for name, e in scalars.items()}, step)
+            logger.save()
+        each = "".join(f"; {name} {error:.3f}" for name, error in of_sets.items())
+        self.say(
+            f"step {step}: validation error {normalized['policy']:.3f} (without its previous action "
+            f"{normalized['policy_without_previous_action']:.3f}, mean action "
+            f"{normalized['mean_action']:.3f}, repeating the previous action "
+            f"{normalized['previous_action']:.3f}){each}"
+        )
 
     def say(self, text: str) -> None:
         """Print a line above the progress bar."""
@@ -205,8 +174,7 @@ class _TimeLeft(ProgressColumn):
 
 def _time_left(task: Task) -> str:
     """Return the time left by the mean speed since the start, in words."""
-    begun = task.fields["begun"]
-    done = task.completed - begun
+    done = task.completed - task.fields["begun"]
     if task.elapsed is None or done <= 0:
         return "ETA -:--:--"
     left = int(task.elapsed * (1.0 - task.completed) / done)
@@ -226,10 +194,8 @@ def prepare_folder(out: Path, *, resume: bool, overwrite: bool) -> None:
     if overwrite:
         for name in ("resume", *LOGS):
             shutil.rmtree(out / name, ignore_errors=True)
-        for path in (
-            *(out / name for name in (BEST, LAST, RESULT, CONFIG)),
-            *step_checkpoints(out),
-        ):
+        files = [out / name for name in (BEST, LAST, RESULT, CONFIG)]
+        for path in (*files, *step_checkpoints(out)):
             path.unlink(missing_ok=True)
     elif not resume and resume_path(out).exists():
         raise UserError(

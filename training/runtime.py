@@ -1,26 +1,19 @@
-"""The process of a long run: its memory, settings that PyTorch reads at its import, and signals.
-
-This module imports no torch.
-"""
+"""The process of a long run: its memory, and signals. This module imports no torch."""
 
 from __future__ import annotations
 
 import ctypes
-import os
 import signal
 from types import FrameType
 from typing import Any
 
-M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_MAX = -1, -2, -4
-"""Numbers of the parameters of mallopt(3)."""
+M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_MAX = -1, -2, -4  # parameters of mallopt(3)
 
 
 def keep_freed_memory() -> None:
-    """Make malloc take large blocks from the heap, and never shrink the heap, which speeds up training.
+    """Make malloc keep large blocks, so that the kernel does not clear them in every training step.
 
-    glibc returns large blocks to the kernel as soon as they are freed, and the kernel clears every page
-    when it hands it out again. With activations of tens of megabytes this takes a quarter of a training
-    step on a CPU. Does nothing where the C library has no mallopt(3), which is glibc's.
+    Does nothing where the C library has no mallopt(3), which is glibc's.
     """
     try:
         mallopt = ctypes.CDLL(None).mallopt
@@ -31,28 +24,10 @@ def keep_freed_memory() -> None:
     mallopt(M_TOP_PAD, 64 * 2**20)
 
 
-def wait_passively() -> None:
-    """Make waiting threads sleep, unless the environment says otherwise.
-
-    Waiting threads that spin would take the core from those that prepare the next batch. OpenMP
-    reads the setting once, when torch is imported. Child processes inherit it.
-    """
-    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
-
-
-def hide_hints() -> None:
-    """Hide warnings of PyTorch's C++ code, unless the environment says otherwise.
-
-    They are hints to programmers, which users of several devices would get at each start.
-    """
-    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
-
-
 class Interruption:
     """Context manager that stores the first SIGINT or SIGTERM in `signal_number`.
 
-    A long run that has to save before it exits polls it, and stops when it is not None. A second signal
-    acts as it did before the context was entered.
+    A second signal acts as it did before the context was entered.
     """
 
     SIGNALS = (signal.SIGINT, signal.SIGTERM)
@@ -71,12 +46,9 @@ class Interruption:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._restore()
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
 
     def _note(self, number: int, frame: FrameType | None) -> None:
         self.signal_number = number
-        self._restore()
-
-    def _restore(self) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
+        self.__exit__()

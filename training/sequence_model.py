@@ -24,9 +24,7 @@ from ttm.policy.errors import UserError
 class SequenceModel(nn.Module):
     """An embedding, a core with one input token per tick, and a linear layer on its mean output.
 
-    The scores at tick t depend only on the symbols up to t, as the action of a control tick depends
-    only on what was seen until then. The embedding has values of order 1, which the Temporal Latent
-    Bottleneck needs to learn the copying task.
+    The embedding has values of order 1, which the Temporal Latent Bottleneck needs to learn copying.
     """
 
     def __init__(self, config: CoreConfig, num_symbols: int, num_classes: int, width: int) -> None:
@@ -48,15 +46,12 @@ class SequenceModel(nn.Module):
 
     @property
     def num_parameters(self) -> int:
-        """The number of weights, including those of the embedding."""
+        """Return the number of parameters of the core alone; width: D, num_inputs: N."""
         return sum(parameter.numel() for parameter in self.parameters())
 
 
 def ticks_seen(model: SequenceModel, symbols: Tensor) -> int:
-    """Return how many ticks back the last scores depend on, T - 1 at most, by their gradient.
-
-    symbols: (1, T) int64.
-    """
+    """Return how many ticks back the last scores for symbols (1, T) depend, by their gradient."""
     # In float32 a gradient through hundreds of ticks may underflow to 0.
     model = copy.deepcopy(model).double()
     embedded = model.embedding(symbols).detach().requires_grad_()
@@ -64,9 +59,6 @@ def ticks_seen(model: SequenceModel, symbols: Tensor) -> int:
     (gradient,) = torch.autograd.grad(last @ torch.randn_like(last), embedded)
     seen = gradient[0].abs().sum(dim=1) > 0  # (T,)
     return len(seen) - 1 - int(seen.int().argmax())
-
-
-# Cores at the sizes of a study.
 
 
 def study_core(
@@ -101,10 +93,7 @@ def has_free_size(config: CoreConfig, options: Sequence[str] = ()) -> bool:
 
 
 def num_parameters(config: CoreConfig, width: int, num_inputs: int = 1) -> int:
-    """Return the number of parameters of the core alone.
-
-    width: D. num_inputs: N, the tokens of a tick.
-    """
+    """Return the number of parameters of the core alone; width: D, num_inputs: N."""
     core = config.build(width, num_inputs)
     return sum(parameter.numel() for parameter in core.parameters())
 
@@ -127,8 +116,6 @@ def with_parameters(
         )
     return replace(config, **{MLP_SIZE: 1 + round((wanted - least) / each)})
 
-
-# The training loop: Adam with clipped gradients, on given batches.
 
 MAX_GRADIENT_NORM = 1.0
 
@@ -157,13 +144,10 @@ def fit(
     learning_rate: float | Callable[[int], float],
     report_every: int = 50,
 ) -> Iterator[Progress]:
-    """Train on `batches` until they end or the caller stops iterating.
+    """Train on `batches`; yield every `report_every` steps and at the end.
 
-    Yields every `report_every` steps and at the end. The model is in training mode during the
-    steps, whatever the caller does in between.
-
-    loss: called with the model and the tensors of a batch; returns a scalar. learning_rate: Adam's
-    rate, constant or as a function of the step, counted from 0.
+    loss: called with the model and the tensors of a batch. learning_rate: Adam's, constant or as a
+    function of the step, counted from 0. The caller may put the model into evaluation mode in between.
     """
     rate = learning_rate if callable(learning_rate) else lambda step: learning_rate
     if next(model.parameters()).device.type == "cpu":
@@ -197,10 +181,7 @@ def fit(
 
 
 def within(batches: Iterable[Samples], seconds: float) -> Iterator[Samples]:
-    """Yield from `batches` until the time is up, but at least once.
-
-    The time begins when the first batch is asked for.
-    """
+    """Yield from `batches`, at least once, until the time since the first one is up."""
     end = time.perf_counter() + seconds
     for batch in batches:
         yield batch
@@ -218,14 +199,12 @@ def repeated(samples: Samples, batch_size: int, generator: torch.Generator) -> I
         yield tuple(part[rows] for part in samples)
 
 
-# The sight memory of a variant: two options that are no fields of its core.
-
 TOKENS, CELLS = "sight_tokens", "sight_cells"
 
 
 @dataclass(frozen=True)
 class SightSize:
-    """The size of a sight memory."""
+    """The size of a sight memory, which two options give that are no fields of a core."""
 
     tokens: int = 0
     """J, its selectors; 0 for no sight memory."""

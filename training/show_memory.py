@@ -92,7 +92,9 @@ class ShowCommand:
         picture = make_folder(self.out) / f"{episode.path.stem}_{episode.name}.png"
         draw_strip(trace, self.columns).savefig(picture)
         video = picture.with_suffix(".mp4")
-        write_video(trace, video)
+        with EpisodeVideo(video, trace.spec.rate_hz) as film:
+            for frame in draw_frames(trace):
+                film.show(frame)
         console = Console()
         console.print(shares_table(trace))
         console.print(f"picture: {picture}\nvideo: {video}", soft_wrap=True, highlight=False)
@@ -139,42 +141,27 @@ def _choose(episodes: EpisodeDataset, which: str) -> EpisodeReader:
 
 def shares_table(trace: MemoryTrace) -> Table:
     """Return a table of the mean share of every source, and of the size of the memory."""
-    table = compact_table(
-        f"{trace.seen.title}\n“{trace.seen.instruction}”",
-        [
-            f"mean of {trace.num_ticks} ticks",
-            *(TITLES[which].lower() for which in trace.directions),
-        ],
-    )
-    for source in list(trace.shares[trace.directions[-1]]):
-        shares = [trace.shares[which].get(source) for which in trace.directions]
-        table.add_row(
-            source_label(source, "read", trace),
-            *("-" if share is None else f"{share.mean():.1%}" for share in shares),
-        )
+    directions = trace.directions
+    columns = [f"mean of {trace.num_ticks} ticks", *(TITLES[which].lower() for which in directions)]
+    table = compact_table(f"{trace.seen.title}\n“{trace.seen.instruction}”", columns)
+    for source in trace.shares[directions[-1]]:
+        shares = [trace.shares[which].get(source) for which in directions]
+        cells = ["-" if share is None else f"{share.mean():.1%}" for share in shares]
+        table.add_row(source_label(source, "read", trace), *cells)
     table.add_section()
-    blank = [""] * (len(trace.directions) - 1)
+    blank = [""] * (len(directions) - 1)
     table.add_row("norm of memory tokens", *blank, f"{trace.norms.mean():.2f}")
     return table
 
 
 def trace_episode(policy: Policy, episode: EpisodeReader, title: str) -> MemoryTrace:
-    """Replay the observations of `episode` as `trace_memory` does, under a progress bar.
-
-    The previous action is the one that was executed, as in training. Frames are resized to the
-    policy's cameras.
-    """
+    """Replay the observations of `episode`, with the actions that were executed, as in training."""
     instruction = episode.instruction or DEFAULT_INSTRUCTION
-    # All frames are read at once, so that the file is not opened at every tick.
-    observations: dict[str, npt.NDArray[Any]] = {
-        camera.name: np.stack(
-            [
-                resize_frame(each, camera.height, camera.width)
-                for each in episode.frames(camera.name)
-            ]
-        )
-        for camera in policy.spec.cameras
-    }
+    observations: dict[str, npt.NDArray[Any]] = {}
+    for camera in policy.spec.cameras:
+        size = camera.height, camera.width
+        frames = episode.frames(camera.name)  # all at once, so that the file is opened once
+        observations[camera.name] = np.stack([resize_frame(each, *size) for each in frames])
     for vector in policy.spec.proprioception:
         observations[vector.name] = episode.proprioception(vector.name)
     # The embedding of the episode serves if the policy needs it, and if it is of its language model.
@@ -187,18 +174,8 @@ def trace_episode(policy: Policy, episode: EpisodeReader, title: str) -> MemoryT
     return trace_memory(policy, seen, each=partial(track, description="replaying"))
 
 
-def write_video(trace: MemoryTrace, path: Path) -> None:
-    """Write an mp4 in real time; an interrupted writing leaves no file."""
-    with EpisodeVideo(path, trace.spec.rate_hz) as video:
-        for frame in draw_frames(trace):
-            video.show(frame)
-
-
 def draw_frames(trace: MemoryTrace) -> Iterator[Frames]:
-    """Yield a frame (H, W, 3) uint8 for each tick, with H and W even, as H.264 needs.
-
-    The page is drawn once; then only what changes is drawn again for each tick.
-    """
+    """Yield a frame (H, W, 3) uint8 for each tick, with H and W even, as H.264 needs."""
     timelines = len(trace.directions)
     height = HEADER + IMAGES + 0.5 + timelines * (TIMELINE + 0.3) + FOOTER
     page = Page(WIDTH, round(height * DPI / 2) * 2 / DPI)
@@ -224,24 +201,19 @@ class _Scene:
         page.text(0.25, 0.18, f"“{instruction}”", 17, weight="bold")
         self._clock = page.text(WIDTH - 0.25, 0.2, "", 15, ha="right")
         self._images = _place_images(page, trace)
-        self._bars = [
-            _Bars(page, trace, which, place) for place, which in enumerate(trace.directions)
-        ]
+        self._bars = [_Bars(page, trace, which, n) for n, which in enumerate(trace.directions)]
         self._matrix = _place_matrix(page, trace)
         self._cursors = _place_timelines(page, trace)
-
-    @property
-    def artists(self) -> list[Any]:
-        """The artists that change."""
         images = [image for image, _ in self._images.values()]
         bars = [artist for bars in self._bars for artist in bars.artists]
-        return [self._clock, *images, *bars, self._matrix, *self._cursors]
+        self.artists: list[Any] = [self._clock, *images, *bars, self._matrix, *self._cursors]
+        """Those that change."""
 
     def show(self, tick: int) -> None:
         """Show the state at `tick`."""
         trace = self._trace
-        rate = trace.spec.rate_hz
-        self._clock.set_text(f"tick {tick} of {trace.num_ticks - 1}    {tick / rate:.1f} s")
+        seconds = tick / trace.spec.rate_hz
+        self._clock.set_text(f"tick {tick} of {trace.num_ticks - 1}    {seconds:.1f} s")
         for (camera, which), (image, size) in self._images.items():
             image.set_data(_pixels(trace, camera, which, tick, size))
         for bars in self._bars:
@@ -255,18 +227,18 @@ class _Bars:
     """Bars for the shares of all sources at one tick, with their values."""
 
     def __init__(self, page: Page, trace: MemoryTrace, which: Which, place: int) -> None:
-        self._shares = list(trace.shares[which].values())
-        sources = list(trace.shares[which])
+        shares, colours = trace.shares[which], source_colours(trace)
         height = (IMAGES - 0.5) / 2
         axes = page.axes(BARS_LEFT, HEADER + place * (height + 0.5), BARS_WIDTH, height)
-        colours = source_colours(trace)
-        labels = [source_label(source, which, trace) for source in sources]
-        self._bars = axes.barh(
-            labels, np.ones(len(sources)), color=[colours[s] for s in sources], height=0.72
+        bars = axes.barh(
+            [source_label(source, which, trace) for source in shares],
+            np.ones(len(shares)),
+            color=[colours[source] for source in shares],
+            height=0.72,
         )
-        self._values = [
-            axes.text(0, row, "", fontsize=10, va="center") for row in range(len(sources))
-        ]
+        values = [axes.text(0, row, "", fontsize=10, va="center") for row in range(len(shares))]
+        self._rows = list(zip(bars, values, shares.values(), strict=True))
+        self.artists: list[Any] = [*bars, *values]
         axes.set(xlim=(0, 1), xticks=[])
         axes.invert_yaxis()
         axes.set_title(TITLES[which], loc="left", fontsize=12, weight="bold")
@@ -274,14 +246,9 @@ class _Bars:
         for side in ("top", "right", "bottom"):
             axes.spines[side].set_visible(False)
 
-    @property
-    def artists(self) -> list[Any]:
-        """The artists that change."""
-        return [*self._bars, *self._values]
-
     def show(self, tick: int) -> None:
         """Show the shares at `tick`."""
-        for bar, text, share in zip(self._bars, self._values, self._shares, strict=True):
+        for bar, text, share in self._rows:
             bar.set_width(share[tick])
             text.set_text(f"{share[tick]:.0%}")
             text.set_x(min(share[tick] + 0.03, 0.85))
@@ -325,14 +292,8 @@ def _place_images(
 def _place_matrix(page: Page, trace: MemoryTrace) -> Any:
     axes = page.axes(MATRIX_LEFT, HEADER, MATRIX, MATRIX)
     brightest = float(np.quantile(trace.matrices, 0.999)) or 1.0  # 0 where nothing is ever kept
-    shown = axes.imshow(
-        trace.matrices[0],
-        aspect="auto",
-        cmap="cividis",
-        vmin=0,
-        vmax=brightest,
-        interpolation="nearest",
-    )
+    looks: dict[str, Any] = {"aspect": "auto", "cmap": "cividis", "interpolation": "nearest"}
+    shown = axes.imshow(trace.matrices[0], vmin=0, vmax=brightest, **looks)
     title, new, old = (
         ("Slots written to", "vector", "memory token")
         if trace.erase_add

@@ -9,9 +9,8 @@ import shlex
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, fields, replace
-from typing import Any, get_args, get_type_hints
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import torch
 import tyro
@@ -20,27 +19,27 @@ from rich.console import Console
 
 from ttm.datasets.dataset import dataset_statistics, embed_instructions, require_motion
 from ttm.datasets.spec_inference import member_lines
-from ttm.policy.checkpoint import build_empty, load_checkpoint
-from ttm.policy.config import ActionHeadConfig
-from ttm.policy.cores.core import CoreConfig
-from ttm.policy.cores.registry import TTM, core_name, core_to_dict, sized_like, with_options
-from ttm.policy.errors import UserError, require_above_0, require_choice
+from ttm.policy.checkpoint import load_checkpoint
+from ttm.policy.cores.registry import core_name, core_to_dict
+from ttm.policy.errors import UserError
 from ttm.policy.policy import Policy
-from ttm.policy.presets import PRESETS, PolicyConfig
-from ttm.policy.relative import RelativeActions
 from ttm.sim.shipped import checkpoint_path
 from ttm.sim.workers import usable_cores
-from ttm.training.batches import BatchSource, batch_source, reading_notes, training_windows
+from ttm.training.batches import batch_source, reading_note
 from ttm.training.config_file import config_path
-from ttm.training.data import Data, open_data
+from ttm.training.data import Data, FeatureCache, open_data, predicted_statistics
 from ttm.training.distributed import Processes, launched, share_batch_norm, together
-from ttm.training.frozen_vision import FeatureCache, freeze_vision
-from ttm.training.help_texts import AUTO
-from ttm.training.losses import predicted_statistics
+from ttm.training.frozen_vision import freeze_vision
+from ttm.training.losses import RecallLoss
+from ttm.training.network import (
+    chosen_network,
+    require_same_core,
+    require_same_form,
+    require_same_head,
+    with_chosen_parts,
+)
 from ttm.training.options import NO_WEIGHTS, TrainOptions, with_file, write_config
-from ttm.training.recall import RecallLoss
 from ttm.training.resume import (
-    Difference,
     comparable,
     fingerprint,
     length,
@@ -48,7 +47,7 @@ from ttm.training.resume import (
     require_same_data,
     require_same_options,
 )
-from ttm.training.run_log import CONFIG, LAST, Loggers, RunLog, prepare_folder, resume_path
+from ttm.training.run_log import CONFIG, LAST, RunLog, open_logger, prepare_folder, resume_path
 from ttm.training.runtime import keep_freed_memory
 from ttm.training.trainer import Trainer
 from ttm.training.validation import EPISODES_AT_ONCE, EpisodeErrors
@@ -97,7 +96,8 @@ def train(options: TrainOptions, features: FeatureCache | None = None) -> int:
         if processes.first:
             write_config(options.out / CONFIG, options)
         names = options.keeping.logger if processes.first else ()
-        loggers = Loggers(names, options.out, trainer.progress.step)
+        step = trainer.progress.step
+        loggers = [open_logger(name, options.out, step) for name in dict.fromkeys(names)]
         with RunLog(loggers, console, trainer.used, processes) as log:
             return trainer.run(log)
 
@@ -108,26 +108,22 @@ def assembled(
     features: FeatureCache | None = None,
     fabric: Fabric | None = None,
 ) -> Trainer:
-    """Return the trainer of `options`, as `train` runs it; write no files.
+    """Return the trainer of `options`, as `train` runs it, and print what is trained; write no files.
 
-    What is trained, and on what, is printed on `console`. fabric: with the processes that train;
-    None for this one alone.
+    fabric: with the processes that train; None for this one alone.
     """
 
-    def say(line: str) -> None:
-        console.print(line, highlight=False, soft_wrap=True, markup=False)
+    def say(*lines: str) -> None:
+        for line in lines:
+            console.print(line, highlight=False, soft_wrap=True, markup=False)
 
     fabric = launched(options) if fabric is None else fabric
     processes = Processes.of(fabric)
     with processes.agreeing():
         checkpoint, notes = _checkpoint(options)
         data = open_data(options, checkpoint)
-        for line in (*notes, *(f"note: {note}" for note in data.notes)):
-            say(line)
-        for line in member_lines(data.training.members):
-            say(line)
-        for line in () if data.sets is None else data.sets.lines():
-            say(line)
+        say(*notes, *(f"note: {note}" for note in data.notes), *member_lines(data.training.members))
+        say(*(() if data.sets is None else data.sets.lines()))
         policy = _policy(options, checkpoint, data)
         share_batch_norm(policy, processes, fabric.device)
         cache = None
@@ -140,11 +136,11 @@ def assembled(
     if options.resume:
         with processes.agreeing():
             path = resume_path(options.out)
-            for each in require_same_data(options, read_header(path), trainer.facts["data"]):
-                say(_resumed(each))
+            found = require_same_data(options, read_header(path), trainer.facts["data"])
+            say(*(f"note: resumed in spite of {each}" for each in found))
             trainer.resume(path)
     say(_summary(options, policy, data, trainer))
-    for note in reading_notes(trainer.source):
+    if note := reading_note(trainer.source):
         say(f"note: {note}")
     if cache is not None:
         say(f"vision is frozen: {cache.summary()}")
@@ -159,7 +155,7 @@ def _checkpoint(options: TrainOptions) -> tuple[Policy | None, list[str]]:
         policy = load_checkpoint(last)[0]
         require_same_core(policy.config, options, str(last))
         require_same_head(policy.config, options, str(last))
-        return policy, [_resumed(each) for each in found]
+        return policy, [f"note: resumed in spite of {each}" for each in found]
     if options.init is None:
         return None, []
     loaded = load_checkpoint(checkpoint_path(options.init))[0]
@@ -169,19 +165,14 @@ def _checkpoint(options: TrainOptions) -> tuple[Policy | None, list[str]]:
     policy = with_chosen_parts(loaded, options)
     if policy is loaded:
         return policy, []
-    note = (
+    return policy, [
         "note: what the options change in the network is new, with random weights; all else begins as "
         f"{options.init} has it"
-    )
-    return policy, [note]
-
-
-def _resumed(difference: Difference) -> str:
-    return f"note: resumed in spite of {difference}"
+    ]
 
 
 def _policy(options: TrainOptions, checkpoint: Policy | None, data: Data) -> Policy:
-    """Return a new policy or the checkpoint's, which keeps its normalisation unless told otherwise."""
+    """Return a new policy, or the checkpoint's, which keeps its normalisation unless asked otherwise."""
     torch.manual_seed(options.seed)
     policy = checkpoint
     if policy is None:
@@ -197,10 +188,8 @@ def _policy(options: TrainOptions, checkpoint: Policy | None, data: Data) -> Pol
         )
     for part in (data.training, data.validation):
         if len(part):
-            texts = [episode.instruction for episode in part]
-            policy.known_instructions |= dict(
-                zip(texts, embed_instructions(list(part)), strict=True)
-            )
+            texts, codes = [each.instruction for each in part], embed_instructions(list(part))
+            policy.known_instructions |= dict(zip(texts, codes, strict=True))
     return policy
 
 
@@ -208,45 +197,41 @@ def _trainer(
     options: TrainOptions, policy: Policy, data: Data, cache: FeatureCache | None, fabric: Fabric
 ) -> Trainer:
     """Return the trainer with its data in memory, at the first step."""
-    processes = Processes.of(fabric)
+    processes, features, recall = Processes.of(fabric), None, None
     with processes.agreeing():
-        windows = training_windows(options, data, processes, frozen=cache is not None)
+        windows = data.windows(options, processes.on_machine, frozen=cache is not None)
     with processes.agreeing():
-        source = batch_source(options, data, windows, cache, policy, fabric)
+        if cache is not None:
+            versions = options.vision.augmented_versions
+            features = cache.features(data.training, versions, options.augmentation, options.seed)
+        source = batch_source(options, data.training, windows, features, policy, fabric)
         errors = _errors(options, data, cache, processes)
-        recall = None
         if source.recall is not None:
             torch.manual_seed(options.seed)
             weight = options.loss.recall_weight
             recall = RecallLoss(policy.config.width, source.recall.size, weight)
-        info = {
-            "command": shlex.join(["ttm", *sys.argv[1:]]),
-            "data": data.training.source,
-            "training_episodes": len(data.training),
-            "training_ticks": data.training.num_ticks,
-            "validation_episodes": len(data.validation),
-            "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
-        }
-        facts = _facts(options, data, source, errors)
-    return Trainer(options, policy, source, errors, fabric, recall, info=info, facts=facts)
-
-
-def _facts(
-    options: TrainOptions, data: Data, source: BatchSource, errors: dict[str, EpisodeErrors]
-) -> dict[str, Any]:
-    """Return what a training that resumes this one is compared with."""
-    vectors = {**source.windows.vectors, "weights": source.tick_weights}
-    found = fingerprint("training", data.training, vectors)
-    shares = None if data.sets is None else data.sets.shares
-    found["training shares"] = None if shares is None else list(shares.shares)
-    if "validation" in errors:
-        found |= fingerprint("held-out", data.validation, errors["validation"].windows.vectors)
-    return {
+        vectors = {**windows.vectors, "weights": source.loss_weights}
+        shares = None if data.sets is None else data.sets.shares
+        found = fingerprint("training", data.training, vectors)
+        found["training shares"] = None if shares is None else list(shares.shares)
+        if "validation" in errors:
+            held_out = errors["validation"].windows.vectors
+            found |= fingerprint("held-out", data.validation, held_out)
+    facts = {
         "options": comparable(options),
         "length": length(options),
         "data": found,
         "shuffle": source.memory.apart or "all",
     }
+    info = {
+        "command": shlex.join(["ttm", *sys.argv[1:]]),
+        "data": data.training.source,
+        "training_episodes": len(data.training),
+        "training_ticks": data.training.num_ticks,
+        "validation_episodes": len(data.validation),
+        "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+    }
+    return Trainer(options, policy, source, errors, fabric, recall, info=info, facts=facts)
 
 
 def _errors(
@@ -257,8 +242,13 @@ def _errors(
     require_motion(statistics, data.training.source)
     sets = () if data.sets is None else data.sets.validation_names
     errors = {
-        name: EpisodeErrors.of(
-            part, statistics, data.resize_to, cache=cache, data_sets=names, processes=processes
+        name: EpisodeErrors(
+            part,
+            statistics,
+            data.resize_to,
+            features_of=None if cache is None else cache.features,
+            data_sets=names,
+            processes=processes,
         )
         for name, part, names in (
             ("validation", data.validation, sets),
@@ -277,9 +267,7 @@ def _errors(
 def _summary(options: TrainOptions, policy: Policy, data: Data, trainer: Trainer) -> str:
     """Return one line that says what is trained, on what, and where."""
     millions = sum(parameter.numel() for parameter in policy.parameters()) / 1e6
-    cameras = ", ".join(
-        f"{camera.name} {camera.width}x{camera.height}" for camera in data.spec.cameras
-    )
+    cameras = ", ".join(f"{each.name} {each.width}x{each.height}" for each in data.spec.cameras)
     vision = policy.vision.weights_used if policy.vision is not None else "none"
     others = trainer.processes.count - 1
     more = f" and {others} more" if others else ""
@@ -288,193 +276,8 @@ def _summary(options: TrainOptions, policy: Policy, data: Data, trainer: Trainer
     return (
         f"{len(data.training)} episodes ({data.training.num_ticks} ticks) to train on, "
         f"{len(data.validation)} held out; cameras {cameras or 'none'}; {millions:.2f} million weights "
-        f"(core: {core_name(policy.config.core)}, vision: {vision}) on "
-        f"{trainer.device}{more}{start}"
+        f"(core: {core_name(policy.config.core)}, vision: {vision}) on {trainer.device}{more}{start}"
     )
-
-
-# The network that the options ask for: a preset's, or a checkpoint's with other parts. A trained policy
-# can be given another core without learning to see again.
-
-CORE, ACTION_HEAD, SIGHT = "core.", "action_head.", "sight."
-"""Prefixes of the parameters' names."""
-HEAD = "action head"
-"""What error messages call the head."""
-
-
-def chosen_network(options: TrainOptions) -> PolicyConfig:
-    """Return the network of a new policy: the preset with what the options change.
-
-    Weights for vision are those of a whole network with BatchNorm, so that a narrowed one becomes
-    one. It is still cut at the same stride.
-    """
-    preset = PRESETS[options.preset]
-    vision = preset.vision
-    whole: dict[str, Any] = {"width_coefficient": None, "depth_coefficient": None}
-    if options.vision_model is not None:
-        vision = replace(vision, model=options.vision_model, **whole)
-    if options.vision_weights != NO_WEIGHTS:
-        vision = replace(vision, weights=options.vision_weights, norm="batch", **whole)
-    core = sized_like(TTM if options.core == AUTO else options.core, preset.core)
-    return _changed(
-        preset,
-        core=with_options(core, options.core_options),
-        head=with_head_options(preset.head, options.head_options),
-        vision=vision,
-        relative=options.relative,
-        absolute=options.absolute,
-        **_sizes(options),
-    )
-
-
-def with_chosen_parts(policy: Policy, options: TrainOptions) -> Policy:
-    """Return `policy` if it has the parts that the options ask for, else a copy with new ones.
-
-    A new core has the old one's sizes, changed by --core-options. All other weights are kept, except
-    the action head's if the new core has another number of outputs. With another number of sight
-    tokens the core is new, too, and so is the sight memory; with another number of cells nothing is
-    new. With another chunk the action head is new. A policy that is told of delays, or of longer ones
-    than before, begins with the actions that it had.
-    """
-    core = policy.config.core
-    if not _is(core, options.core):
-        core = sized_like(options.core, core)
-    core = with_options(core, options.core_options)
-    network = _changed(policy.config, core=core, **_sizes(options))
-    return policy if network == policy.config else _with_new_parts(policy, network)
-
-
-def with_vision_kept(
-    policy: Policy,
-    core: CoreConfig | None = None,
-    sight_tokens: int | None = None,
-    sight_cells: int | None = None,
-) -> Policy:
-    """Return a copy of `policy` with random weights in the core, the action head and the sight memory.
-
-    The copy sees and reads instructions as `policy` does, and has yet to learn what to do.
-
-    core: the configuration of its core; None for that of `policy`. sight_tokens, sight_cells:
-    as in `with_chosen_parts`.
-    """
-    given = {"core": core, "sight_tokens": sight_tokens, "sight_cells": sight_cells}
-    network = _changed(policy.config, **given)
-    return _with_new_parts(policy, network, fresh=(CORE, ACTION_HEAD, SIGHT))
-
-
-def with_head_options(config: ActionHeadConfig, options: Sequence[str]) -> ActionHeadConfig:
-    """Return `config` with `options`, each FIELD=VALUE; raise `UserError` if one is wrong."""
-    changed = with_options(config, options, HEAD)
-    hints = get_type_hints(ActionHeadConfig)
-    for field in fields(changed):
-        value, name = getattr(changed, field.name), f"{HEAD} option {field.name}"
-        if choices := get_args(hints[field.name]):
-            require_choice(name, value, choices)
-        else:
-            require_above_0({name: value})
-    return changed
-
-
-def require_same_core(config: PolicyConfig, options: TrainOptions, source: str) -> None:
-    """Raise `UserError` if the core asked for is not that of `source`, a training to resume."""
-    advice = f"to resume, or give another --out and --init {source} to begin with a new core"
-    if not _is(config.core, options.core):
-        raise UserError(
-            f"--core is {options.core}, but {source} has {core_name(config.core)}; leave --core out {advice}"
-        )
-    where, advice = ("--core-options", "core", source), f"leave it out {advice}"
-    _require_same_fields(where, config.core, options.core_options, with_options, advice)
-
-
-def require_same_head(config: PolicyConfig, options: TrainOptions, source: str) -> None:
-    """Raise `UserError` if the options contradict the action head of the checkpoint `source`."""
-    advice = "leave it out to keep the checkpoint's head, or train a new policy without --init and --resume"
-    where = ("--head-options", HEAD, source)
-    _require_same_fields(where, config.head, options.head_options, with_head_options, advice)
-
-
-def require_same_form(policy: Policy, options: TrainOptions, source: str) -> None:
-    """Raise `UserError` if parts are to be predicted in another form than by the checkpoint `source`."""
-    given, config = [*options.relative, *options.absolute], policy.config
-    if not given:
-        return
-    if RelativeActions(policy.spec, options.relative, options.absolute) != policy.relative:
-        known = " ".join([*config.relative, *config.absolute]) or "none"
-        raise UserError(
-            f"--relative and --absolute say {' '.join(given)}, but {source} was trained with {known}; leave "
-            "them out to keep that, or train a new policy without --init"
-        )
-
-
-def _require_same_fields(
-    where: tuple[str, str, str],
-    config: Any,
-    wanted: Sequence[str],
-    changed: Callable[[Any, Sequence[str]], Any],
-    advice: str,
-) -> None:
-    """Raise `UserError` if one of `wanted`, each FIELD=VALUE, would change `config`.
-
-    where: the option, what it is about, and the checkpoint that has `config`.
-    """
-    option, what, source = where
-    for each in wanted:
-        if changed(config, [each]) != config:
-            name = each.partition("=")[0]
-            raise UserError(
-                f"{option} has {each}, but the {what} of {source} has "
-                f"{name}={getattr(config, name)}; {advice}"
-            )
-
-
-def _is(config: CoreConfig, core: str) -> bool:
-    return core in (AUTO, core_name(config))
-
-
-def _sizes(options: TrainOptions) -> dict[str, Any]:
-    """Return the fields of the network that options change in a preset and in a checkpoint alike."""
-    return {
-        "sight_tokens": options.sight_tokens,
-        "sight_cells": options.sight_cells,
-        "chunk": options.chunk,
-        "longest_delay_s": options.delay,
-    }
-
-
-def _changed(config: PolicyConfig, **changes: Any) -> PolicyConfig:
-    """Return `config` with the changes that are not None."""
-    network = replace(config, **{k: value for k, value in changes.items() if value is not None})
-    cells = changes.get("sight_cells")
-    if cells is not None and not network.sight_tokens:
-        raise UserError(
-            f"sight-cells is {cells}, but the policy has no sight memory; give it one by --sight-tokens 6, "
-            "or leave sight-cells out"
-        )
-    return network
-
-
-def _with_new_parts(
-    policy: Policy, network: PolicyConfig, fresh: tuple[str, ...] | None = None
-) -> Policy:
-    """Return a copy that is built as `network`; parameters whose names start with `fresh` are new.
-
-    None for the parts in which `network` differs.
-    """
-    made, old = build_empty(policy.spec, network), policy.config
-    new_core = (network.core, network.sight_tokens) != (old.core, old.sight_tokens)
-    new_head = made.core.num_outputs != policy.core.num_outputs or network.chunk != old.chunk
-    if fresh is None:
-        fresh = (CORE,) * new_core + (ACTION_HEAD,) * new_head
-    if network.sight_tokens != old.sight_tokens:
-        fresh = (*fresh, SIGHT)
-    kept = {
-        name: value for name, value in policy.state_dict().items() if not name.startswith(fresh)
-    }
-    made.load_state_dict(kept, strict=False)
-    if made.delay_code is not None and policy.delay_code is not None:  # the code is of a share
-        made.delay_code.rescale(network.longest_delay_s / old.longest_delay_s)
-    made.known_instructions = dict(policy.known_instructions)
-    return made
 
 
 # `ttm train --dry-run`: what a training would do, how long it would take, and how much memory.
@@ -484,20 +287,14 @@ STEPS = 6
 
 
 def dry_run(trainer: Trainer, console: Console) -> int:
-    """Measure some steps of a training that is ready to run; write no files. Returns the exit code.
-
-    The weights of the trainer change, so that it cannot be used for the training itself.
-    """
-    for line in (*_network_lines(trainer), *_time_lines(trainer), _memory_line(trainer.device)):
+    """Measure some steps with a trainer, which is of no other use then. Returns the exit code."""
+    for line in _lines(trainer):
         console.print(line, highlight=False, soft_wrap=True, markup=False)
     return 0
 
 
 def estimate(trainer: Trainer) -> tuple[float, float, int, float]:
-    """Return the times of a step and of a validation, the steps that are left, and the time of all.
-
-    Times are in seconds, and found from some steps and a part of a validation.
-    """
+    """Return the seconds of a step and of a validation, the steps left, and the seconds of all."""
     step_s, validation_s = statistics.median(_step_times(trainer)[1:]), _validation_time(trainer)
     budget, done = trainer.budget, trainer.progress
     validations_s = (trainer.options.validations - done.validations) * validation_s
@@ -530,16 +327,15 @@ def _validation_time(trainer: Trainer) -> float:
     if errors is None:
         return calibration_s
     lengths = errors.windows.episode_lengths
-    some = replace(errors, most_episodes=EPISODES_AT_ONCE)
     begun = time.perf_counter()
-    some.policy(trainer.average.model)
+    errors.policy(trainer.average.model, most_episodes=EPISODES_AT_ONCE)
     portion = sum(lengths[:EPISODES_AT_ONCE]) / sum(lengths)
     # The policy is validated twice, with its previous action and without.
     return calibration_s + 2 * (time.perf_counter() - begun) / portion
 
 
-def _network_lines(trainer: Trainer) -> Iterator[str]:
-    """Yield the parts of the network with their parameters, and the sizes of the core."""
+def _lines(trainer: Trainer) -> Iterator[str]:
+    """Yield the parts of the network with their parameters, the sizes of the core, times and memory."""
     for name, part in trainer.policy.named_children():
         sizes = [(each.numel(), each.requires_grad) for each in part.parameters()]
         number = sum(size for size, _ in sizes)
@@ -550,9 +346,6 @@ def _network_lines(trainer: Trainer) -> Iterator[str]:
     sizes_of_core = core_to_dict(trainer.policy.config.core)
     kind = sizes_of_core.pop("kind")
     yield f"sizes of the core, {kind}: " + " ".join(f"{k}={v}" for k, v in sizes_of_core.items())
-
-
-def _time_lines(trainer: Trainer) -> Iterator[str]:
     options, source = trainer.options, trainer.source
     step_s, validation_s, steps, seconds = estimate(trainer)
     yield (
@@ -563,6 +356,12 @@ def _time_lines(trainer: Trainer) -> Iterator[str]:
     yield f"a validation: about {validation_s:.3g} s; {left} of them"
     limit = "about" if options.keeping.early_stopping is None else "at most"
     yield f"the whole training: {limit} {steps:,} steps in {_in_words(seconds)}"
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024  # Linux counts in KiB
+    gpu = ""
+    if trainer.device.type == "cuda":
+        most = torch.cuda.max_memory_allocated(trainer.device)
+        gpu = f", and {most / 2**30:.2f} GiB on the GPU"
+    yield f"peak memory: {peak / 2**30:.2f} GiB{gpu}. Nothing was written."
 
 
 def _in_words(seconds: float) -> str:
@@ -570,12 +369,3 @@ def _in_words(seconds: float) -> str:
         if seconds >= 2 * size:
             return f"{seconds / size:.1f} {unit}"
     return f"{seconds:.0f} seconds"
-
-
-def _memory_line(device: torch.device) -> str:
-    """Return the most memory that was in use so far."""
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024  # Linux counts in KiB
-    line = f"peak memory: {peak / 2**30:.2f} GiB"
-    if device.type == "cuda":
-        line += f", and {torch.cuda.max_memory_allocated(device) / 2**30:.2f} GiB on the GPU"
-    return f"{line}. Nothing was written."

@@ -7,8 +7,7 @@ low error alone does not show a good policy; `without_previous_action` hides tha
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -18,70 +17,18 @@ import torch
 from torch import Tensor
 
 from ttm.datasets.dataset import LEAST_DEVIATION, EpisodeDataset, VectorStatistics
-from ttm.datasets.windows import Chunks, WindowBatch, WindowDataset
+from ttm.datasets.windows import WindowBatch, WindowDataset, policy_inputs
 from ttm.policy.inputs import PolicyInputs
 from ttm.policy.policy import Policy
 from ttm.policy.spec import PolicySpec
-from ttm.training.data import policy_inputs
 from ttm.training.distributed import Processes
-from ttm.training.frozen_vision import EpisodeFeatures, FeatureCache, without_cameras
-
-
-class Delays:
-    """Draws a delay for each window, and finds the actions that were demonstrated so much later.
-
-    What is commanded upon an observation is in force only some time later, when the robot is elsewhere.
-    "Thinking while moving" (Xiao et al., 2020) therefore tells the policy that time, beside the previous
-    action. For behaviour cloning this means to learn what was demonstrated so much later.
-
-    The demonstrated action of a tick is in force for a whole tick. A command with a delay of 0.3 ticks is
-    in force for the last 0.7 of one tick and the first 0.3 of the next, so that it is their mean with
-    these weights. A binary part takes the action that is in force for the larger share. Beyond the end of
-    an episode its last action goes on.
-    """
-
-    def __init__(self, spec: PolicySpec, longest_s: float) -> None:
-        """longest_s: delays are drawn uniformly from 0 to this, in seconds."""
-        self._longest_s, self._tick_s = longest_s, spec.control_dt_s
-        self._binary = torch.from_numpy(spec.binary_mask)
-        self.ticks_ahead = math.floor(longest_s / spec.control_dt_s) + 1
-        """How many more actions than the policy predicts `in_force` needs."""
-
-    def drawn(self, count: int, rng: np.random.Generator) -> Tensor:
-        """Return the delays of so many windows, (count,) float32 in seconds."""
-        return torch.from_numpy(rng.uniform(0.0, self._longest_s, count).astype(np.float32))
-
-    def in_force(self, coming: Chunks, delay_s: Tensor, size: int) -> Chunks:
-        """Return the `size` actions of each tick that begin `delay_s` after it.
-
-        coming: the next `size` + `ticks_ahead` actions of each tick; delay_s: (B,).
-        """
-        ticks = delay_s / self._tick_s  # (B,)
-        whole = ticks.floor().clamp_max(self.ticks_ahead - 1)
-        share = (ticks - whole)[:, None, None, None]  # (B, 1, 1, 1), in the later of two ticks
-        earlier = whole.long()[:, None] + torch.arange(size, device=ticks.device)  # (B, K)
-        batch = torch.arange(len(ticks), device=ticks.device)[:, None]
-
-        def taken(values: Tensor, index: Tensor) -> Tensor:
-            """Return values (B, T, n, …) at the places (B, K) of the third axis, (B, T, K, …)."""
-            return values.transpose(1, 2)[batch, index].transpose(1, 2)
-
-        first, second = taken(coming.actions, earlier), taken(coming.actions, earlier + 1)
-        mean = (1 - share) * first + share * second
-        nearest = torch.where(share > 0.5, second, first)
-        actions = torch.where(self._binary.to(mean.device), nearest, mean)
-        main = earlier + (ticks - whole > 0.5).long()[:, None]
-        return Chunks(actions, coming.inside[..., :size], taken(coming.dataset_tick, main))
-
+from ttm.training.frozen_vision import EpisodeFeatures, without_cameras
 
 Floats = npt.NDArray[np.floating[Any]]
 
 
 def squared_errors(predicted: Floats, actions: Floats, scale: Floats) -> Floats:
-    """Return the mean over dimensions of the squared normalised error.
-
-    predicted, actions: (..., A); scale: (A,), as in `ErrorSum` -> (...).
-    """
+    """Return the mean over dimensions of the squared normalised error: (…, A), scale (A,) -> (…)."""
     moved = scale > LEAST_DEVIATION
     squares: Floats = np.square((predicted.astype(np.float64) - actions)[..., moved] / scale[moved])
     return squares.mean(axis=-1)
@@ -104,32 +51,21 @@ class ActionErrors:
 
     def to_json(self) -> dict[str, Any]:
         """Return plain data for `result.json`."""
-        told = {"normalized": self.normalized, "parts": self.parts, "ticks": self.ticks}
+        plain = {"normalized": self.normalized, "parts": self.parts, "ticks": self.ticks}
         each = {name: errors.to_json() for name, errors in self.data_sets.items()}
-        return {**told, **({"data_sets": each} if each else {})}
+        return {**plain, "data_sets": each} if each else plain
 
 
-@dataclass
 class ErrorSum:
     """Accumulates errors over batches."""
 
-    spec: PolicySpec
-    scale: Floats
-    """(A,) standard deviations of the training actions."""
-    _squares: Floats = field(init=False)
-    _absolute: Floats = field(init=False)
-    ticks: int = field(default=0, init=False)
-
-    def __post_init__(self) -> None:
-        self._squares = np.zeros(self.spec.action_size)
-        self._absolute = np.zeros(self.spec.action_size)
+    def __init__(self, spec: PolicySpec, scale: Floats) -> None:
+        """scale: (A,) standard deviations of the training actions."""
+        self.spec, self.scale, self.ticks = spec, scale, 0
+        self._squares, self._absolute = np.zeros(spec.action_size), np.zeros(spec.action_size)
 
     def add(self, predicted: Floats, actions: Floats) -> None:
-        """Add n ticks.
-
-        predicted, actions: (n, A) in the spec's units. Binary dimensions of `predicted` are the
-        means of `Policy.decode`.
-        """
+        """Add n ticks (n, A) in the spec's units; binary dimensions are means of `Policy.decode`."""
         error = predicted.astype(np.float64) - actions
         self._squares += np.square(error).sum(axis=0)
         binary, thresholds = self.spec.binary_mask, self.spec.thresholds
@@ -140,9 +76,10 @@ class ErrorSum:
     def over(self, add_up: Callable[[Tensor], Tensor]) -> ErrorSum:
         """Return the sum of several of these, given a function that adds up the same tensor of each."""
         mine = np.concatenate([self._squares, self._absolute, [self.ticks]])
-        *sums, ticks = np.split(add_up(torch.from_numpy(mine)).numpy(), (len(self._squares), -1))
-        whole = ErrorSum(self.spec, self.scale)
-        whole._squares, whole._absolute = sums
+        whole, size = ErrorSum(self.spec, self.scale), self.spec.action_size
+        whole._squares, whole._absolute, ticks = np.split(
+            add_up(torch.from_numpy(mine)).numpy(), (size, 2 * size)
+        )
         whole.ticks = int(ticks[0])
         return whole
 
@@ -163,72 +100,64 @@ TICKS_AT_ONCE = 32
 """Limits on the memory of one forward pass; results do not depend on them."""
 
 
-@dataclass
 class EpisodeErrors:
     """Evaluates predictors on every tick of some episodes."""
 
-    windows: WindowDataset
-    """One window for each whole episode."""
-    statistics: VectorStatistics
-    """Statistics of the training episodes' actions."""
-    features: EpisodeFeatures | None = None
-    """Features of frozen vision, in place of the images of `windows`."""
-    most_episodes: int | None = None
-    """Evaluate only so many episodes, the first ones; None for all."""
-    processes: Processes = field(default_factory=Processes)
-    """Those that evaluate together; all of them have the result."""
-    data_sets: Sequence[str] = ()
-    """The name of the data set of each episode, to tell the errors of each; () for one data set."""
-
-    @classmethod
-    def of(
-        cls,
+    def __init__(
+        self,
         episodes: EpisodeDataset,
         statistics: VectorStatistics,
         resize_to: dict[str, tuple[int, int]],
+        *,
         most_episodes: int = 50,
-        cache: FeatureCache | None = None,
+        features_of: Callable[[EpisodeDataset], EpisodeFeatures] | None = None,
         data_sets: Sequence[str] = (),
         processes: Processes = Processes(),  # noqa: B008 (frozen)
-    ) -> EpisodeErrors:
+    ) -> None:
         """Choose at most `most_episodes` of `episodes`, evenly spread, to limit the time.
 
-        cache: makes the features of frozen vision, if it is frozen. processes: those that evaluate
-        together, each its part of the episodes.
+        statistics: of the actions of the training episodes. features_of: returns the features of frozen
+        vision; None for frames. data_sets: the name of the data set of each episode, to tell the errors
+        of each; () for one. processes: those that evaluate together; all of them have the result.
         """
         chosen = slice(None, None, -(-len(episodes) // most_episodes))
-        episodes, data_sets = episodes[chosen], data_sets[chosen]
-        longest = max((episode.num_samples for episode in episodes), default=1)
-        features = None
-        if cache is not None:
-            features, episodes, resize_to = cache.features(episodes), without_cameras(episodes), {}
-        windows = WindowDataset(
-            episodes, longest, pad="none", resize_to=resize_to, copies=processes.on_machine
+        episodes, self.data_sets = episodes[chosen], data_sets[chosen]
+        self.features = None if features_of is None else features_of(episodes)
+        self.windows = WindowDataset(  # one for each whole episode
+            episodes if features_of is None else without_cameras(episodes),
+            max((episode.num_samples for episode in episodes), default=1),
+            pad="none",
+            resize_to=resize_to if features_of is None else {},
+            copies=processes.on_machine,
         )
-        return cls(windows, statistics, features, data_sets=data_sets, processes=processes)
+        self.statistics, self.processes = statistics, processes
 
     def mean_action(self) -> ActionErrors:
         """Return the errors of always predicting the mean action of the training episodes."""
         mean = self.statistics.mean
-        return self._errors(
-            (batch, np.broadcast_to(mean, batch["actions"].shape)) for batch in self._batches()
-        )
+        return self._errors(lambda batch: np.broadcast_to(mean, batch["actions"].shape))
 
     def previous_action(self) -> ActionErrors:
-        """Return the errors of repeating the demonstrator's previous action.
-
-        At the first tick the mean action stands in for it.
-        """
+        """Return the errors of repeating the previous action; at first the mean action stands in for it."""
         mean = torch.from_numpy(self.statistics.mean)
 
         def repeated(batch: WindowBatch) -> Floats:
             known = batch["previous_action_valid"].unsqueeze(2)
             return torch.where(known, batch["previous_action"], mean).numpy()
 
-        return self._errors((batch, repeated(batch)) for batch in self._batches())
+        return self._errors(repeated)
 
-    def policy(self, policy: Policy, *, without_previous_action: bool = False) -> ActionErrors:
-        """Return the errors of a policy, which must be in evaluation mode."""
+    def policy(
+        self,
+        policy: Policy,
+        *,
+        without_previous_action: bool = False,
+        most_episodes: int | None = None,
+    ) -> ActionErrors:
+        """Return the errors of a policy, which must be in evaluation mode.
+
+        most_episodes: only those of the first episodes; None for all.
+        """
         form = policy.relative
 
         def predicted(batch: WindowBatch) -> Floats:
@@ -239,39 +168,33 @@ class EpisodeErrors:
             # One rotation is written in several ways, such as by two quaternions; that is no error.
             return form.nearest(actions, batch["actions"]).numpy() if form else actions.numpy()
 
-        return self._errors((batch, predicted(batch)) for batch in self._batches())
+        return self._errors(predicted, most_episodes)
 
-    def _batches(self) -> Iterator[WindowBatch]:
-        indices_of_all = torch.arange(len(self.windows))[: self.most_episodes]
-        for indices in self.processes.mine(indices_of_all.split(EPISODES_AT_ONCE)):
-            yield self.windows.gather(indices)
-
-    def _errors(self, predictions: Iterator[tuple[WindowBatch, Floats]]) -> ActionErrors:
+    def _errors(
+        self, predict: Callable[[WindowBatch], Floats], most_episodes: int | None = None
+    ) -> ActionErrors:
         total = ErrorSum(self.windows.spec, self.statistics.std)
         parts = {name: ErrorSum(total.spec, total.scale) for name in self.data_sets}
-        for batch, predicted in predictions:
-            valid = batch["valid"].numpy()
-            total.add(predicted[valid], batch["actions"].numpy()[valid])
+        every = torch.arange(len(self.windows))[:most_episodes]
+        for indices in self.processes.mine(every.split(EPISODES_AT_ONCE)):
+            batch = self.windows.gather(indices)
+            valid, actions, predicted = batch["valid"].numpy(), batch["actions"], predict(batch)
+            total.add(predicted[valid], actions.numpy()[valid])
             names = [self.data_sets[episode] for episode in batch["episode"].tolist() if parts]
             for name in dict.fromkeys(names):
                 mine = valid & np.array([other == name for other in names])[:, None]
-                parts[name].add(predicted[mine], batch["actions"].numpy()[mine])
-        add_up = self.processes.sum
-        parts = {name: part.over(add_up) for name, part in parts.items()}
+                parts[name].add(predicted[mine], actions.numpy()[mine])
+        parts = {name: part.over(self.processes.sum) for name, part in parts.items()}
         of_each = {name: part.result() for name, part in parts.items() if part.ticks}
-        return replace(total.over(add_up).result(), data_sets=of_each)
+        return replace(total.over(self.processes.sum).result(), data_sets=of_each)
 
 
 @torch.no_grad()
 def _predict(policy: Policy, inputs: PolicyInputs, without_previous_action: bool) -> Tensor:
-    """Return actions (B, T, A) in the spec's units, as `Policy.decode` does.
-
-    The memory goes through all T ticks.
-    """
+    """Return actions (B, T, A) in the spec's units; the memory goes through all T ticks."""
     if without_previous_action:
-        inputs = replace(
-            inputs, previous_action_valid=torch.zeros_like(inputs.previous_action_valid)
-        )
+        nowhere = torch.zeros_like(inputs.previous_action_valid)
+        inputs = replace(inputs, previous_action_valid=nowhere)
     device, state, decoded = next(policy.parameters()).device, None, []
     for ticks in torch.arange(inputs.previous_action.shape[1]).split(TICKS_AT_ONCE):
         some = inputs.at_ticks(slice(int(ticks[0]), int(ticks[-1]) + 1)).to(device)

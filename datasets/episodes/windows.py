@@ -28,6 +28,7 @@ from ttm.datasets.hdf5 import available_memory_bytes
 from ttm.datasets.reader import Floats
 from ttm.datasets.samplers import DataShares, Mix, Sections
 from ttm.policy.errors import UserError, require_at_least
+from ttm.policy.inputs import PolicyInputs
 from ttm.policy.spec import CameraSpec, PolicySpec
 
 CHANGE = 1.0
@@ -303,6 +304,17 @@ class WindowBatch(TypedDict):
     """(B, T) int64, index into the ticks of the episode."""
     dataset_tick: Tensor
     """(B, T) int64, index into per-tick arrays such as `binary_transition_weights`."""
+
+
+def policy_inputs(batch: WindowBatch) -> PolicyInputs:
+    """Return the network's inputs for a batch of windows; nothing is hidden or augmented."""
+    return PolicyInputs(
+        images={name: frames.permute(0, 1, 4, 2, 3) for name, frames in batch["images"].items()},
+        proprioception=batch["proprioception"],
+        previous_action=batch["previous_action"],
+        previous_action_valid=batch["previous_action_valid"],
+        language=batch["language"],
+    )
 
 
 class Chunks(NamedTuple):

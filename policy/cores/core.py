@@ -1,15 +1,10 @@
-"""The interface of temporal cores, which carry information from one control tick to the next.
-
-Policy, trainer, runner and evaluator use the three calls of `TemporalCore` alone, so that they work
-with every core.
-"""
+"""The interface of temporal cores, which carry information from one control tick to the next."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import ClassVar
 
 import torch
@@ -23,13 +18,9 @@ CoreState = dict[str, Tensor]
 
 @dataclass(frozen=True)
 class CoreConfig(ABC):
-    """Base of the configurations of cores: frozen dataclasses of plain values with defaults.
+    """Base of the configurations of cores: frozen dataclasses of plain values with defaults."""
 
-    Construction raises `UserError` if a size is too small, or if the value of a `Literal` field is
-    not one of those that it lists.
-    """
-
-    smallest: ClassVar[Mapping[str, int]] = MappingProxyType({"window": 2})
+    smallest: ClassVar[Mapping[str, int]] = {"window": 2}
     """Field -> its smallest value, where that is not 1. A window of one tick remembers nothing."""
 
     def __post_init__(self) -> None:
@@ -37,25 +28,21 @@ class CoreConfig(ABC):
 
     @abstractmethod
     def build(self, width: int, num_inputs: int) -> TemporalCore:
-        """Build the core for ticks of `num_inputs` (N) tokens of `width` (D) channels.
-
-        Raises `UserError` if the values do not fit each other or the width.
-        """
+        """Build the core for ticks of N = `num_inputs` tokens of D = `width` channels."""
 
 
 class TemporalCore(nn.Module, ABC):
     """Map the N input tokens of each tick to `num_outputs` (R) output tokens, and update a state.
 
     All tokens have D channels. The state is a value that the caller passes and receives; the module
-    itself keeps nothing.
+    itself keeps nothing. Policy, trainer, runner and evaluator use these calls alone.
     """
 
     num_outputs: int
     memory_names: tuple[str, ...] = ()
-    """The tensors of the state that are shown as the memory; see `memory_norms`.
+    """The tensors of the state that are shown as the memory, and are no caches such as keys and values.
 
-    Cores whose state also holds caches, such as keys and values, name the others here. () stands
-    for all floating-point tensors of more than two axes. Snapshots always hold the whole state.
+    () stands for all floating-point tensors of more than two axes.
     """
 
     @abstractmethod
@@ -64,23 +51,15 @@ class TemporalCore(nn.Module, ABC):
 
     @abstractmethod
     def step(self, tokens: Tensor, state: CoreState) -> tuple[Tensor, CoreState]:
-        """Run one control tick.
-
-        tokens: (B, N, D). Returns the outputs, (B, R, D), and the new state. Does not change
-        `state`.
-        """
+        """Map tokens, (B, N, D), to outputs, (B, R, D), and the new state. Does not change `state`."""
 
     def forward(
         self, tokens: Tensor, state: CoreState | None = None, episode_start: Tensor | None = None
     ) -> tuple[Tensor, CoreState]:
         """Run T ticks, as in training. The result equals that of T calls of `step`.
 
-        tokens: (B, T, N, D).
-        state: None for the start of an episode.
-        episode_start: (B, T) bool, True at the first tick of an episode, before which the state is
-        reset.
-
-        Returns the outputs, (B, T, R, D), and the state after the last tick.
+        tokens: (B, T, N, D). state: None for the start of an episode. episode_start: (B, T) bool, True
+        where the state is reset before the tick. Returns (B, T, R, D) and the state after the last tick.
         """
         initial = self.initial_state(tokens.shape[0])
         state = initial if state is None else state
@@ -93,14 +72,9 @@ class TemporalCore(nn.Module, ABC):
         return torch.stack(outputs, dim=1), state
 
     def memory_norms(self, state: CoreState) -> Tensor:
-        """Return the Euclidean norms of the vectors of the memory, (B, vectors).
-
-        A vector is one row of the last axis: D channels, or 2 D for cached pairs of key and value.
-        """
-        of_vectors = (
-            name for name, value in state.items() if value.dim() > 2 and value.is_floating_point()
-        )
-        vectors = [state[name].flatten(1, -2) for name in self.memory_names or of_vectors]
+        """Return the Euclidean norms of the vectors of the memory, the rows of its last axis: (B, rows)."""
+        all_names = [n for n, x in state.items() if x.dim() > 2 and x.is_floating_point()]
+        vectors = [state[name].flatten(1, -2) for name in self.memory_names or all_names]
         # In double precision: the squares of a diverging memory overflow long before its values.
         return torch.cat([part.double().norm(dim=-1) for part in vectors], dim=1)
 

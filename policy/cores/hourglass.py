@@ -6,45 +6,38 @@ model shifts the whole sequence by one more tick, because there the output at t 
 at t. A robot's action may see it.
 
 The elements of a scale k are counted from the start of the episode. So elements of a batch whose
-episodes start at different ticks, within the window or before it, have their coarse elements at
-different ticks. All of this is computed by index, without loops over ticks and without branches on
-values: a single tick takes the same path as a window. In shapes, E stands for fine and J for coarse
-elements, and r for the tokens of an element, which are treated alike.
+episodes start at different ticks have their coarse elements at different ticks. All of this is computed
+by index, without loops over ticks and without branches on values: a single tick takes the same path as
+a window. In shapes, E stands for fine and J for coarse elements, and r for the tokens of an element.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise
-from types import MappingProxyType
 from typing import Literal
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ttm.policy.attention import AttentionBlock, rotate, waves
-from ttm.policy.cores.core import CoreConfig, CoreState
-from ttm.policy.cores.sequence import SequenceCore
+from ttm.policy.cores.core import CoreState
+from ttm.policy.cores.sequence import SequenceConfig, SequenceCore, episode_ticks
 from ttm.policy.errors import UserError
-from ttm.policy.layers import layer_norm, pick
+from ttm.policy.layers import AttentionBlock, layer_norm, pick, rotate, waves
 
 
 @dataclass(frozen=True)
-class HourglassConfig(CoreConfig):
-    """The hierarchy, its kinds of layers and their sizes."""
+class HourglassConfig(SequenceConfig):
+    """The hierarchy, its kinds of layers and their sizes.
 
-    process_size: int = 8
-    """r, the tokens to which the inputs of a tick are summarised, and the output tokens.
-
-    They form one element of the sequence: they see each other, and each is shortened together with
-    its counterparts of other ticks. With 1, the model is the paper's.
+    The r tokens of a tick form one element of the sequence: they see each other, and each is shortened
+    together with its counterparts of other ticks. With r = 1 the model is the paper's.
     """
-    bottleneck: int = 64
-    """Hidden width of the summariser's MLP."""
+
     hierarchy: str = "2@1 4@4 2@1"
     """Layers@scale from the input to the output; see `parse_hierarchy`."""
     pooling: Literal["average", "linear", "attention"] = "attention"
@@ -67,28 +60,17 @@ class HourglassConfig(CoreConfig):
         return Hourglass(width, num_inputs, self)
 
 
-ENTRY = re.compile(r"(\d+)@(\d+)")
-
-
 @dataclass(frozen=True)
 class Stage:
-    """The layers of one scale.
-
-    The innermost stage runs them once; the others run them before and after the stages they enclose.
-    """
+    """The layers of one scale, which run once, or before and after the stages that it encloses."""
 
     num_layers: int
-    scale: int
-    """The number of elements of the input for one of this stage."""
+    scale: int  # the number of elements of the input for one of this stage
 
 
 @dataclass(frozen=True)
 class Hierarchy:
-    """The stages, from the outermost, which has scale 1, to the innermost.
-
-    In the paper's notation `2@1 4@4 2@1` stands for two layers at full length, four on a sequence
-    shortened 4 times, and two at full length. Each scale is relative to the input.
-    """
+    """The stages, from the outermost, which has scale 1, to the innermost."""
 
     stages: tuple[Stage, ...]
 
@@ -106,9 +88,8 @@ class Hierarchy:
     def linear_cost(self) -> Fraction:
         """The cost per element of the input, in layers at full length, with attention resampling.
 
-        This is the paper's linear model, which holds where attention itself costs little compared
-        with the matrix products: a layer at scale k costs 1 / k, and each change of scale costs as
-        much as a layer on its finer side.
+        This is the paper's linear model: a layer at scale k costs 1 / k, and each change of scale costs
+        as much as a layer on its finer side.
         """
         *around, innermost = self.stages
         layers = Fraction(innermost.num_layers, innermost.scale)
@@ -116,15 +97,16 @@ class Hierarchy:
 
 
 def parse_hierarchy(text: str) -> Hierarchy:
-    """Parse a hierarchy such as `2@1 4@4 2@1` or `2@1 1@2 4@4 1@2 2@1`.
+    """Parse the paper's notation, such as `2@1 4@4 2@1` or `2@1 1@2 4@4 1@2 2@1`.
 
-    Stages around the innermost may have 0 layers. A hierarchy without "vanilla" layers is
-    `0@1 4@4 0@1`, or `4@4` for short. Raises `UserError`, which names what is wrong.
+    `2@1 4@4 2@1` stands for two layers at full length, four on a sequence shortened 4 times, and two
+    at full length. Each scale is relative to the input. Stages around the innermost may have 0 layers;
+    `0@1 4@4 0@1` is `4@4` for short. Raises `UserError`, which names what is wrong.
     """
     fault = f"hierarchy '{text}' "
     entries = []
     for entry in text.split():
-        if (match := ENTRY.fullmatch(entry)) is None:
+        if (match := re.fullmatch(r"(\d+)@(\d+)", entry)) is None:
             raise UserError(
                 f"{fault}has the entry '{entry}'; give each as layers@scale, such as 4@2"
             )
@@ -133,8 +115,7 @@ def parse_hierarchy(text: str) -> Hierarchy:
         raise UserError(f"{fault}is empty; give layers and scales such as '2@1 4@4 2@1'")
     if entries != entries[::-1] or len(entries) % 2 == 0:
         raise UserError(
-            f"{fault}does not return by the way that it came; give one that reads the same from both "
-            f"ends and has one innermost entry, such as '2@1 4@4 2@1'"
+            f"{fault}does not return by the way that it came; give one such as '2@1 4@4 2@1'"
         )
     stages = entries[: len(entries) // 2 + 1]
     if stages[0].scale != 1:
@@ -142,8 +123,7 @@ def parse_hierarchy(text: str) -> Hierarchy:
     for outer, inner in pairwise(stages):
         if inner.scale <= outer.scale or inner.scale % outer.scale:
             raise UserError(
-                f"{fault}goes from scale {outer.scale} to {inner.scale}; give scales that are larger "
-                f"multiples of the one around them"
+                f"{fault}goes from scale {outer.scale} to {inner.scale}; give larger multiples inside"
             )
     if stages[-1].num_layers == 0:
         raise UserError(f"{fault}has no layer at its innermost scale; give at least one")
@@ -155,16 +135,12 @@ def parse_hierarchy(text: str) -> Hierarchy:
 
 @dataclass(frozen=True)
 class Elements:
-    """The E elements of one scale. Elements of a batch that have fewer end with padding."""
+    """The E elements of one scale. Those of a batch that have fewer end with padding."""
 
-    index: Tensor
-    """(B, E) int64: the number of earlier elements of this scale in the episode; any for padding."""
-    count: Tensor
-    """(B,) int64: how many are not padding."""
-    last: Tensor
-    """(B,) int64: `index` of the newest element, which lies before the window if it holds none."""
-    regular: bool
-    """Whether no episode starts after the window's first tick: coarse elements are evenly spaced."""
+    index: Tensor  # (B, E) int64: the number of earlier ones in the episode; any for padding
+    count: Tensor  # (B,) int64: how many are not padding
+    last: Tensor  # (B,) int64: `index` of the newest, which may lie before the window
+    regular: bool  # whether no episode starts after the window's first tick
 
     @property
     def place(self) -> Tensor:
@@ -172,10 +148,7 @@ class Elements:
         return torch.arange(self.index.shape[1], device=self.index.device).unsqueeze(0)
 
     def newest(self, x: Tensor, size: int) -> Tensor:
-        """Return the newest `size` elements of x, with zeros for those before the episode.
-
-        x: (B, size + E, ...), elements before the window and in it. Returns (B, size, ...).
-        """
+        """Return the newest of x, (B, size + E, ...), with zeros before the episode: (B, size, ...)."""
         place = torch.arange(size, device=x.device)
         kept = pick(x, self.count[:, None] + place)
         of_episode = size - 1 - place <= self.last[:, None]  # (B, size)
@@ -201,69 +174,50 @@ class Shortened:
     """J coarse elements, and their relation to the E fine ones."""
 
     elements: Elements
-    source: Tensor
-    """(B, J) int64: the place of the fine element at which each is computed."""
-    slot: Tensor
-    """(B, E) int64: the newest coarse element at each fine one.
-
-    0 stands for the newest from before the window, and 1 for the first of the window.
-    """
-    index: Tensor
-    """(B, E) int64: the number of that coarse element in its episode."""
-    phase: Tensor
-    """(B, E) int64: how many fine elements ago it was computed."""
+    source: Tensor  # (B, J) int64: the place of the fine element at which each is computed
+    slot: Tensor  # (B, E) int64: the newest coarse one at each fine one; 0: from before the window
+    index: Tensor  # (B, E) int64: the number of that coarse element in its episode
+    phase: Tensor  # (B, E) int64: how many fine elements ago it was computed
 
 
 @dataclass(frozen=True)
 class Sight:
-    """Which keys the queries see, and where both are, by token.
+    """Which keys the queries see: those of its episode, at most window - 1 elements older.
 
     S elements of queries and P elements of keys have r tokens each.
     """
 
-    mask: Tensor
-    """(B, 1, S r, P r) bool, True where a query sees a key."""
-    age: Tensor
-    """(B or 1, S r, P r) int64: how much later the query is, in elements of the finer scale."""
-    query_at: Tensor
-    """(B or 1, S r) int64: the positions of the queries, in the same unit."""
-    key_at: Tensor
-    """(1, P r) int64: the positions of the keys."""
+    mask: Tensor  # (B, 1, S r, P r) bool, True where a query sees a key
+    age: Tensor  # (B or 1, S r, P r) int64: how much later the query is, in fine elements
+    query_at: Tensor  # (B or 1, S r) int64: the positions of the queries, in the same unit
+    key_at: Tensor  # (1, P r) int64: the positions of the keys
 
-
-@dataclass(frozen=True)
-class Reach:
-    """The rule for what a query sees: keys of its episode, at most window - 1 elements older."""
-
-    window: int
-    tokens: int
-    """r, tokens of an element."""
-    spacing: int = 1
-    """The number of elements of the queries' scale for one of the keys' scale."""
-
-    def sight(self, at: Tensor, index: Tensor, num_keys: int, phase: Tensor | None = None) -> Sight:
-        """Apply the rule.
+    @classmethod
+    def of(
+        cls,
+        at: Tensor,
+        index: Tensor,
+        num_keys: int,
+        *,
+        window: int,
+        tokens: int,
+        spacing: int = 1,
+        phase: Tensor | int = 0,
+    ) -> Sight:
+        """Return what is seen.
 
         at: (B or 1, S), the newest of the `num_keys` (P) keys that is not later than each query.
         index: (B, S), the number of that key in its episode.
-        phase: (B, S), how much later the query is, in elements of its scale; None for 0.
+        tokens: r. spacing: the elements of the queries' scale for one of the keys' scale.
+        phase: (B, S), how much later the query is, in elements of its scale.
         """
         key = torch.arange(num_keys, device=at.device)
         age = at[..., None] - key  # (B or 1, S, P)
-        mask = (age >= 0) & (age < self.window) & (age <= index[..., None])
-        query_at, key_at = at * self.spacing, key[None] * self.spacing
-        query_at = query_at if phase is None else query_at + phase
-        query_at, key_at = (x.repeat_interleave(self.tokens, dim=1) for x in (query_at, key_at))
-        mask = mask.repeat_interleave(self.tokens, dim=1).repeat_interleave(self.tokens, dim=2)
-        return Sight(mask.unsqueeze(1), query_at[..., None] - key_at[:, None], query_at, key_at)
-
-
-@dataclass(frozen=True)
-class Carried:
-    """The state of the core before a window, and the state after it, which grows part by part."""
-
-    before: CoreState
-    after: CoreState = field(default_factory=dict)
+        mask = (age >= 0) & (age < window) & (age <= index[..., None])
+        mask = mask.repeat_interleave(tokens, dim=1).repeat_interleave(tokens, dim=2)
+        query_at = (at * spacing + phase).repeat_interleave(tokens, dim=1)
+        key_at = (key[None] * spacing).repeat_interleave(tokens, dim=1)
+        return cls(mask.unsqueeze(1), query_at[..., None] - key_at[:, None], query_at, key_at)
 
 
 class Recent(nn.Module):
@@ -273,13 +227,13 @@ class Recent(nn.Module):
         super().__init__()
         self.name, self.size, self.channels = name, size, channels
 
-    def forward(self, x: Tensor, elements: Elements, carried: Carried) -> Tensor:
-        """Put the kept elements before those of the window, and keep the newest.
+    def forward(self, x: Tensor, elements: Elements, state: CoreState) -> Tensor:
+        """Put the kept elements before those of the window, and replace them in `state` by the newest.
 
         x: (B, E, r, channels) of `elements`. Returns (B, size + E, r, channels).
         """
-        joined = torch.cat([carried.before[self.name], x], dim=1)
-        carried.after[self.name] = elements.newest(joined, self.size)
+        joined = torch.cat([state[self.name], x], dim=1)
+        state[self.name] = elements.newest(joined, self.size)
         return joined
 
 
@@ -321,17 +275,16 @@ class RelativePosition(nn.Module):
 class RotaryPosition(nn.Module):
     """Rotation of queries and keys by their positions, as in RoFormer (Su et al. 2021)."""
 
-    def __init__(self, width: int, num_heads: int, longest: int) -> None:
-        """`longest` is not used."""
+    def __init__(self, width: int, num_heads: int) -> None:
         super().__init__()
         if width // num_heads % 2:
             raise UserError(
-                f"rotary positions need heads of an even size, and {num_heads} heads have "
-                f"{width // num_heads} of {width} channels each; give another num_heads, or position=relative"
+                f"rotary positions need heads of an even size, not {width // num_heads} of {width} channels; "
+                "give another num_heads, or position=relative"
             )
 
     def forward(self, query: Tensor, keys: Tensor, sight: Sight) -> tuple[Tensor, Tensor, Tensor]:
-        """See `RelativePosition.forward`."""
+        """Return rotated queries and keys, and the mask; see `RelativePosition.forward`."""
         return _rotate(query, sight.query_at), _rotate(keys, sight.key_at), sight.mask
 
 
@@ -341,38 +294,28 @@ def _rotate(x: Tensor, positions: Tensor) -> Tensor:
     return rotate(x, (cosine, sine))
 
 
-POSITIONS: Mapping[str, type[RelativePosition] | type[RotaryPosition]] = MappingProxyType(
-    {"relative": RelativePosition, "rotary": RotaryPosition}
-)
-"""The value of `HourglassConfig.position` -> its class."""
-
-
 class CarriedAttention(nn.Module):
     """An attention block with positions, which keeps keys and values of earlier elements in the state."""
 
     def __init__(
         self, name: str, width: int, config: HourglassConfig, *, kept: int, spacing: int = 1
     ) -> None:
-        """Prepare the block.
-
-        name: of its part of the state; kept: the number of elements in it; spacing: the number of
-        elements of the queries' scale for one of the keys' scale.
-        """
+        """name: of its part of the state; kept: the number of elements in it; spacing: see `Sight.of`."""
         super().__init__()
         self.block = AttentionBlock(width, config.num_heads, config.mlp_size, "the Hourglass")
-        position = POSITIONS[config.position]
-        self.position = position(width, config.num_heads, config.window * spacing)
+        self.position = (
+            RelativePosition(width, config.num_heads, config.window * spacing)
+            if config.position == "relative"
+            else RotaryPosition(width, config.num_heads)
+        )
         self.kept = Recent(name, kept, 2 * width)
 
     def forward(
-        self, x: Tensor, context: Tensor, elements: Elements, sight: Sight, carried: Carried
+        self, x: Tensor, context: Tensor, elements: Elements, sight: Sight, state: CoreState
     ) -> Tensor:
-        """Let x attend to the context and to the elements before it.
-
-        x: (B, S, r, D); context: (B, E, r, D) of `elements`. Returns (B, S, r, D).
-        """
+        """Let x, (B, S, r, D), attend to `elements`, (B, E, r, D), and to those before them."""
         new = torch.cat(self.block.keys_values(context), dim=-1)
-        keys, values = self.kept(new, elements, carried).flatten(1, 2).chunk(2, dim=-1)
+        keys, values = self.kept(new, elements, state).flatten(1, 2).chunk(2, dim=-1)
         rows = x.flatten(1, 2)
         query, keys, mask = self.position(self.block.queries(rows), self.block.heads(keys), sight)
         mixed = F.scaled_dot_product_attention(
@@ -385,12 +328,9 @@ class CarriedAttention(nn.Module):
 # at the element at which it is computed, which is the effect of the paper's shift by k - 1.
 
 
-class AveragePooling(nn.Module):
-    """Return the mean of each group."""
-
-    def forward(self, groups: Tensor) -> Tensor:
-        """Map groups, (B, J, k, r, D), to (B, J, r, D)."""
-        return groups.mean(dim=2)
+def average(groups: Tensor) -> Tensor:
+    """Return the mean of each group: (B, J, k, r, D) to (B, J, r, D)."""
+    return groups.mean(dim=2)
 
 
 class LinearPooling(nn.Module):
@@ -402,19 +342,12 @@ class LinearPooling(nn.Module):
 
     def forward(self, groups: Tensor) -> Tensor:
         """Map groups, (B, J, k, r, D), to (B, J, r, D)."""
-        out: Tensor = self.linear(groups.transpose(2, 3).flatten(-2))
-        return out
+        return self.linear(groups.transpose(2, 3).flatten(-2))
 
 
-class Repeating(nn.Module):
-    """Repeat the coarse element at every phase."""
-
-    def forward(self, coarse: Tensor, phase: Tensor) -> Tensor:
-        """Return the upsampled elements, (B, E, r, D).
-
-        coarse: (B, E, r, D), the newest coarse element at each fine one; phase: (B, E).
-        """
-        return coarse
+def repeat(coarse: Tensor, phase: Tensor) -> Tensor:
+    """Return `coarse`, (B, E, r, D), the newest coarse element at each fine one, at any phase."""
+    return coarse
 
 
 class LinearUpsampling(nn.Module):
@@ -426,7 +359,7 @@ class LinearUpsampling(nn.Module):
         self.linear = nn.Linear(width, factor * width)
 
     def forward(self, coarse: Tensor, phase: Tensor) -> Tensor:
-        """See `Repeating.forward`."""
+        """Map `coarse`, (B, E, r, D), the newest coarse element at each fine one, by `phase`, (B, E)."""
         parts = self.linear(coarse).unflatten(-1, (self.factor, -1))  # (B, E, r, k, D)
         by_phase = parts.transpose(2, 3).flatten(0, 1)  # (B * E, k, r, D)
         return pick(by_phase, phase.reshape(-1, 1)).view_as(coarse)
@@ -444,7 +377,7 @@ class Shortening(nn.Module):
         super().__init__()
         self.factor, self.window = factor, config.window
         linear = config.pooling == "linear"
-        self.pooling = LinearPooling(width, factor) if linear else AveragePooling()
+        self.pooling = LinearPooling(width, factor) if linear else average
         self.rows = Recent(f"{name}.rows", factor - 1, width)
         self.attention = (
             CarriedAttention(f"{name}.shorten", width, config, kept=config.window - 1)
@@ -455,23 +388,23 @@ class Shortening(nn.Module):
         """The paper's shift to the right. A smaller value lets outputs see the future; studies use it."""
 
     def forward(
-        self, x: Tensor, elements: Elements, shortened: Shortened, carried: Carried
+        self, x: Tensor, elements: Elements, shortened: Shortened, state: CoreState
     ) -> Tensor:
         """Map x, (B, E, r, D), to (B, J, r, D)."""
         ahead = self.factor - 1 - self.shift
-        rows = F.pad(self.rows(x, elements, carried), (0, 0, 0, 0, 0, ahead))
+        rows = F.pad(self.rows(x, elements, state), (0, 0, 0, 0, 0, ahead))
         back = torch.arange(self.factor - 1, -1, -1, device=x.device) - ahead
         wanted = shortened.source[..., None] + self.factor - 1 - back  # (B, J, k)
         groups = pick(rows, wanted.flatten(1)).reshape(*wanted.shape, *rows.shape[2:])
         index = pick(elements.index, shortened.source)
         of_episode = back <= index[..., None]
-        pooled: Tensor = self.pooling(torch.where(of_episode[..., None, None], groups, 0))
+        pooled = self.pooling(torch.where(of_episode[..., None, None], groups, 0))
         if self.attention is None:
             return pooled
-        kept, new = self.window - 1, x.shape[1]
-        sight = Reach(self.window, x.shape[2]).sight(kept + shortened.source, index, kept + new)
-        out: Tensor = self.attention(pooled, x, elements, sight, carried)
-        return out
+        kept, (new, tokens) = self.window - 1, x.shape[1:3]
+        newest = kept + shortened.source
+        sight = Sight.of(newest, index, kept + new, window=self.window, tokens=tokens)
+        return self.attention(pooled, x, elements, sight, state)
 
 
 class Upsampling(nn.Module):
@@ -482,11 +415,11 @@ class Upsampling(nn.Module):
     """
 
     def __init__(self, name: str, factor: int, width: int, config: HourglassConfig) -> None:
-        """See `Shortening.__init__`."""
+        """`name` is the prefix of its part of the state."""
         super().__init__()
         self.window, self.factor = config.window, factor
         repeats = config.upsampling == "repeat"
-        self.spread = Repeating() if repeats else LinearUpsampling(width, factor)
+        self.spread = repeat if repeats else LinearUpsampling(width, factor)
         self.held = Recent(f"{name}.held", 1, width)
         self.attention = (
             CarriedAttention(f"{name}.upsample", width, config, kept=config.window, spacing=factor)
@@ -494,17 +427,22 @@ class Upsampling(nn.Module):
             else None
         )
 
-    def forward(self, x: Tensor, coarse: Tensor, shortened: Shortened, carried: Carried) -> Tensor:
+    def forward(self, x: Tensor, coarse: Tensor, shortened: Shortened, state: CoreState) -> Tensor:
         """Map coarse elements, (B, J, r, D), to fine ones, (B, E, r, D), which x has the shape of."""
-        held = self.held(coarse, shortened.elements, carried)
-        spread: Tensor = self.spread(pick(held, shortened.slot), shortened.phase)
+        held = self.held(coarse, shortened.elements, state)
+        spread = self.spread(pick(held, shortened.slot), shortened.phase)
         if self.attention is None:
             return spread
-        reach = Reach(self.window, x.shape[2], self.factor)
-        newest = self.window - 1 + shortened.slot
-        sight = reach.sight(newest, shortened.index, self.window + coarse.shape[1], shortened.phase)
-        out: Tensor = self.attention(x + spread, coarse, shortened.elements, sight, carried)
-        return out
+        sight = Sight.of(
+            self.window - 1 + shortened.slot,
+            shortened.index,
+            self.window + coarse.shape[1],
+            window=self.window,
+            tokens=x.shape[2],
+            spacing=self.factor,
+            phase=shortened.phase,
+        )
+        return self.attention(x + spread, coarse, shortened.elements, sight, state)
 
 
 class Scale(nn.Module):
@@ -526,17 +464,17 @@ class Scale(nn.Module):
         after = layers("after") if within else nn.ModuleList()
         self.before, self.after, self.valley = before, after, valley
 
-    def forward(self, x: Tensor, elements: Elements, carried: Carried) -> Tensor:
+    def forward(self, x: Tensor, elements: Elements, state: CoreState) -> Tensor:
         """Map x, (B, E, r, D) of `elements`, to the same shape."""
-        past = self.window - 1
-        reach = Reach(self.window, x.shape[2])
-        sight = reach.sight(past + elements.place, elements.index, past + x.shape[1])
+        past, (new, tokens) = self.window - 1, x.shape[1:3]
+        newest = past + elements.place
+        sight = Sight.of(newest, elements.index, past + new, window=self.window, tokens=tokens)
         for layer in self.before:
-            x = layer(x, x, elements, sight, carried)
+            x = layer(x, x, elements, sight, state)
         if self.valley is not None:
-            x = x + self.valley(x, elements, carried)
+            x = x + self.valley(x, elements, state)
         for layer in self.after:
-            x = layer(x, x, elements, sight, carried)
+            x = layer(x, x, elements, sight, state)
         return x
 
 
@@ -552,13 +490,12 @@ class Valley(nn.Module):
         self.inner = Scale(stages[1:], width, config)
         self.upsample = Upsampling(name, self.factor, width, config)
 
-    def forward(self, x: Tensor, elements: Elements, carried: Carried) -> Tensor:
+    def forward(self, x: Tensor, elements: Elements, state: CoreState) -> Tensor:
         """Map x, (B, E, r, D) of `elements`, to the same shape."""
         shortened = elements.shortened(self.factor)
-        coarse = self.shorten(x, elements, shortened, carried)
-        coarse = self.inner(coarse, shortened.elements, carried)
-        out: Tensor = self.upsample(x, coarse, shortened, carried)
-        return out
+        coarse = self.shorten(x, elements, shortened, state)
+        coarse = self.inner(coarse, shortened.elements, state)
+        return self.upsample(x, coarse, shortened, state)
 
 
 class Hourglass(SequenceCore):
@@ -575,9 +512,8 @@ class Hourglass(SequenceCore):
     - "scale<s>.shorten": the fine keys and values of attention pooling, window - 1 elements of 2 D;
     - "scale<s>.upsample": the coarse keys and values of attention upsampling, window elements of 2 D.
 
-    With `2@1 4@4 2@1` and window W these are r D (16 (W - 1) + 4 + 2 (W - 1) + 2 W) floats. Every
-    tick costs the same: it computes the coarse elements, and keeps them where it is their turn. The
-    held coarse elements are shown as the memory; a hierarchy of one scale has caches alone.
+    Every tick costs the same: it computes the coarse elements, and keeps them where it is their turn.
+    The held coarse elements are shown as the memory; a hierarchy of one scale has caches alone.
     """
 
     def __init__(self, width: int, num_inputs: int, config: HourglassConfig) -> None:
@@ -590,7 +526,6 @@ class Hourglass(SequenceCore):
         self.memory_names = tuple(f"scale{stage.scale}.held" for stage in hierarchy.stages[:-1])
 
     def initial_state(self, batch_size: int) -> CoreState:
-        """Return zeros."""
         kept = [module for module in self.modules() if isinstance(module, Recent)]
         tick = torch.zeros(batch_size, dtype=torch.int64, device=self.slot.device)
         rows = {x.name: self.zeros(batch_size, x.size, self.num_outputs, x.channels) for x in kept}
@@ -601,27 +536,11 @@ class Hourglass(SequenceCore):
     ) -> tuple[Tensor, CoreState]:
         """Run all ticks at once, for any phases and episode starts; see `TemporalCore.forward`."""
         state = self.initial_state(tokens.shape[0]) if state is None else state
-        ticks = _tick_numbers(state["tick"], tokens.shape[1], episode_start)
+        ticks = episode_ticks(state["tick"], tokens.shape[1], episode_start)
         count = torch.full_like(state["tick"], tokens.shape[1])
         elements = Elements(ticks, count, ticks[:, -1], regular=episode_start is None)
-        carried = Carried(state)
-        x = self.scales(self.read_all(tokens) + self.slot, elements, carried)
-        carried.after["tick"] = self._bounded(ticks[:, -1] + 1)
-        return self.norm(x), {name: carried.after[name] for name in state}
-
-    def _bounded(self, tick: Tensor) -> Tensor:
-        """Bound a count of ticks: once all windows are full, only its phase matters."""
-        return torch.where(tick < self.full, tick, self.full + tick % self.period)
-
-
-def _tick_numbers(before: Tensor, num_ticks: int, episode_start: Tensor | None) -> Tensor:
-    """Return the number of ticks of the episode before each tick of a window, (B, T).
-
-    before: (B,) int64, the ticks of the episode before the window.
-    """
-    tick = torch.arange(num_ticks, device=before.device)
-    numbers = before[:, None] + tick
-    if episode_start is None:
-        return numbers
-    began = torch.where(episode_start, tick, -1).cummax(dim=1).values
-    return torch.where(began >= 0, tick - began, numbers)
+        state = dict(state)
+        x = self.scales(self.read_all(tokens) + self.slot, elements, state)
+        after = ticks[:, -1] + 1  # once all windows are full, only the phase matters
+        state["tick"] = torch.where(after < self.full, after, self.full + after % self.period)
+        return self.norm(x), state

@@ -1,7 +1,6 @@
 """The table of temporal cores. A new core is one new file and one line in `CORES`.
 
-Nothing here imports a core, nor PyTorch, so that the command line can list the names quickly. A
-core's configuration is imported when it is chosen by its name.
+Nothing here imports a core or PyTorch, so that the command line can list the names quickly.
 """
 
 from __future__ import annotations
@@ -9,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from importlib import import_module
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ttm.policy.errors import UserError
@@ -24,75 +22,60 @@ Config = TypeVar("Config", bound=Any)  # a dataclass
 class CoreEntry:
     """One entry of the table."""
 
-    config: str
-    """Where the configuration class is, as "module:class"; all its fields have defaults."""
-    description: str
-    """What the core is, for `ttm train --help`."""
+    config: str  # "module:class" of the configuration; all its fields have defaults
+    description: str  # what the core is, for `ttm train --help`
 
 
 @dataclass(frozen=True)
 class Variant:
     """A further name for a core with some fields fixed."""
 
-    kind: str
-    """The name of the core in `CORES`."""
-    fields: Mapping[str, Any]
-    """Field of its configuration -> value."""
+    kind: str  # the name of the core in `CORES`
+    fields: Mapping[str, Any]  # field of its configuration -> value
     description: str
 
 
-CORES: Mapping[str, CoreEntry] = MappingProxyType(
-    {
-        "ttm": CoreEntry("ttm.policy.cores.ttm:TokenTuringConfig", "Token Turing Machine"),
-        "lstm": CoreEntry("ttm.policy.cores.baselines:LstmConfig", "LSTM, one for each token slot"),
-        "transformer": CoreEntry(
-            "ttm.policy.cores.transformers:CausalTransformerConfig",
-            "causal Transformer over the last ticks",
-        ),
-        "recurrent-transformer": CoreEntry(
-            "ttm.policy.cores.transformers:RecurrentTransformerConfig",
-            "Transformer over state tokens and inputs",
-        ),
-        "mixer": CoreEntry(
-            "ttm.policy.cores.baselines:TemporalMixerConfig",
-            "MLP-Mixer over the tokens of the last ticks",
-        ),
-        "frame-stacking": CoreEntry(
-            "ttm.policy.cores.transformers:FrameStackingConfig",
-            "Transformer over the tokens of the last ticks",
-        ),
-        "hourglass": CoreEntry(
-            "ttm.policy.cores.hourglass:HourglassConfig",
-            "Transformer on a shortened sequence of ticks",
-        ),
-        "tlb": CoreEntry(
-            "ttm.policy.cores.tlb:TemporalLatentBottleneckConfig",
-            "Temporal Latent Bottleneck",
-        ),
-    }
-)
+CORES: Mapping[str, CoreEntry] = {
+    "ttm": CoreEntry("ttm.policy.cores.ttm:TokenTuringConfig", "Token Turing Machine"),
+    "lstm": CoreEntry("ttm.policy.cores.baselines:LstmConfig", "LSTM, one for each token slot"),
+    "transformer": CoreEntry(
+        "ttm.policy.cores.baselines:CausalTransformerConfig",
+        "causal Transformer over the last ticks",
+    ),
+    "recurrent-transformer": CoreEntry(
+        "ttm.policy.cores.baselines:RecurrentTransformerConfig",
+        "Transformer over state tokens and inputs",
+    ),
+    "mixer": CoreEntry(
+        "ttm.policy.cores.baselines:TemporalMixerConfig",
+        "MLP-Mixer over the tokens of the last ticks",
+    ),
+    "frame-stacking": CoreEntry(
+        "ttm.policy.cores.baselines:FrameStackingConfig",
+        "Transformer over the tokens of the last ticks",
+    ),
+    "hourglass": CoreEntry(
+        "ttm.policy.cores.hourglass:HourglassConfig", "Transformer on a shortened sequence of ticks"
+    ),
+    "tlb": CoreEntry(
+        "ttm.policy.cores.tlb:TemporalLatentBottleneckConfig", "Temporal Latent Bottleneck"
+    ),
+}
 """Name -> core. Checkpoints store the name."""
 
 TTM = "ttm"
 """The default, and the core of checkpoints from before there were several."""
 
-VARIANTS: Mapping[str, Variant] = MappingProxyType(
-    {
-        "none": Variant(
-            TTM, MappingProxyType({"memory": False}), "ttm with its memory emptied at every tick"
-        ),
-    }
-)
+VARIANTS: Mapping[str, Variant] = {
+    "none": Variant(TTM, {"memory": False}, "ttm with its memory emptied at every tick")
+}
 """Name -> variant of a core."""
 
 NAMES: tuple[str, ...] = (*CORES, *VARIANTS)
 """All names that `ttm train --core` and the studies accept."""
 
-FORMER_FIELDS: Mapping[str, frozenset[str]] = MappingProxyType({TTM: frozenset({"keep_portion"})})
+FORMER_FIELDS: Mapping[str, frozenset[str]] = {TTM: frozenset({"keep_portion"})}
 """Name -> fields of its configuration that older checkpoints hold, and that have no effect any more."""
-
-BOOLEANS: Mapping[str, bool] = MappingProxyType({"true": True, "false": False})
-"""The text of an option -> its value, case aside."""
 
 
 def core_descriptions() -> str:
@@ -104,8 +87,7 @@ def core_descriptions() -> str:
 def config_class(kind: str) -> type[CoreConfig]:
     """Import and return the configuration class of a core. Raises `KeyError` if there is none."""
     module, _, name = CORES[kind].config.partition(":")
-    found: type[CoreConfig] = getattr(import_module(module), name)
-    return found
+    return getattr(import_module(module), name)
 
 
 def core_to_dict(config: CoreConfig) -> dict[str, Any]:
@@ -152,31 +134,27 @@ def sized_like(name: str, other: CoreConfig) -> CoreConfig:
 def with_options(config: Config, options: Sequence[str], what: str = "core") -> Config:
     """Return a dataclass `config` with the values of `options`, each of the form "field=value".
 
-    what: what it configures, for errors. Raises `UserError`, which lists the fields, if one is
-    unknown or its value cannot be read.
+    what: what it configures, for errors.
     """
     values = {field.name: getattr(config, field.name) for field in fields(config)}
     for option in options:
         name, _, text = option.partition("=")
         if name not in values:
             raise UserError(f"the {what} has no option '{name}'; it has {', '.join(values)}")
-        values[name] = _parse(what, name, text, values[name])
-    made: Config = type(config)(**values)
-    return made
+        now = values[name]  # decides the type; the configuration checks which words it accepts
+        try:
+            values[name] = (
+                {"true": True, "false": False}[text.lower()]
+                if isinstance(now, bool)
+                else type(now)(text)
+            )
+        except (KeyError, ValueError) as error:
+            wanted = "true or false" if isinstance(now, bool) else f"a number, such as {name}={now}"
+            raise UserError(f"{what} option {name} is '{text}'; give {wanted}") from error
+    return type(config)(**values)
 
 
 def _kind(config: CoreConfig) -> str:
     """Return the name of the core in `CORES`. No other core is imported for it."""
     place = f"{type(config).__module__}:{type(config).__qualname__}"
     return next(name for name, entry in CORES.items() if entry.config == place)
-
-
-def _parse(what: str, name: str, text: str, now: Any) -> Any:
-    """Convert `text` to the type of `now`. The configuration itself checks which words it accepts."""
-    if isinstance(now, str):
-        return text
-    try:
-        return BOOLEANS[text.lower()] if isinstance(now, bool) else type(now)(text)
-    except (KeyError, ValueError) as error:
-        wanted = "true or false" if isinstance(now, bool) else f"a number, such as {name}={now}"
-        raise UserError(f"{what} option {name} is '{text}'; give {wanted}") from error

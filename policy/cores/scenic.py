@@ -23,20 +23,18 @@ from ttm.policy.cores.ttm_variants import MHA_HEADS, WRITE_HIDDEN, WRITE_TOKENS
 from ttm.policy.errors import UserError
 
 Array = npt.NDArray[Any]
+Sizes = dict[str, int]
+"""Name -> size that the shapes of the arrays agree on: D width, r process size, m memory size, ..."""
 
 
 @dataclass(frozen=True)
 class Source:
     """Where one of our parameters comes from."""
 
-    target: str
-    """Its name within `TokenTuringMachineUnit`, or "" if we have no such parameter."""
-    keys: tuple[str, ...]
-    """Flax paths of the arrays that form it, to be joined along the output channels."""
-    shape: tuple[int | str, ...]
-    """The shape of each array: numbers, and names of sizes such as "D"."""
-    input_axes: int = 0
-    """The number of leading axes over which a kernel sums; 0 for arrays that are no kernels."""
+    target: str  # its name within `TokenTuringMachineUnit`, or "" if we have no such parameter
+    keys: tuple[str, ...]  # Flax paths of its arrays, to be joined along the output channels
+    shape: tuple[int | str, ...]  # of each array: numbers, and names of sizes such as "D"
+    input_axes: int = 0  # leading axes over which a kernel sums; 0 for arrays that are no kernels
 
     def read(self, arrays: Mapping[str, Array]) -> Tensor:
         """Return the parameter in the layout of PyTorch. Embeddings keep their shape."""
@@ -49,7 +47,52 @@ class Source:
         return torch.tensor(np.concatenate(parts)).contiguous()
 
 
-def kinds_of(keys: Collection[str]) -> TokenTuringConfig:
+def load_scenic(params: Mapping[str, Any], *, num_heads: int) -> TokenTuringMachineUnit:
+    """Return the unit of which `params` are the weights, in evaluation mode.
+
+    Parameters
+    ----------
+    params
+        Flax path without the leading `params/` -> array, float32 or float64, for example
+        "TokenLearnerModuleV11_0/LayerNorm_0/scale". These are the arrays of exactly one
+        `TokenTuringMachineUnit`, of any kind; names and shapes determine the configuration.
+    num_heads
+        The heads of the Transformer. The other processors have none and ignore it.
+
+    Call the result as `memory, outputs = unit(memory, tokens)`, with memory (B, m, D) and tokens
+    (B, N, D). It has the precision of the arrays. The authors' memory starts at zero, except for
+    weights of erase-and-add.
+
+    Raises `UserError`, which names all arrays that are missing, unknown, or of a wrong shape or type.
+    """
+    arrays = {key: np.asarray(value) for key, value in params.items()}
+    kinds = _kinds_of(arrays)
+    sources = _sources_of(kinds)
+    _require_arrays(arrays, sources, kinds)
+    sizes = _sizes(arrays, sources)
+    _require_shapes(arrays, sources, sizes, num_heads)
+    # Sizes that a kind does not have are arbitrary; erase-and-add fits any memory size.
+    memory_size = sizes.get("m", 1)
+    config = replace(
+        kinds,
+        memory_size=memory_size,
+        process_size=sizes["r"],
+        num_heads=sizes.get("H", 1),
+        mlp_size=sizes.get("mlp size", 1),
+        bottleneck=sizes.get("bottleneck", 1),
+        token_mixing_size=sizes.get("token mixing size", 1),
+    )
+    num_inputs = sizes.get("m+n", memory_size) - memory_size
+    with torch.device("meta"):  # saves memory and random numbers: all parameters are replaced
+        unit = TokenTuringMachineUnit(sizes["D"], num_inputs, config)
+    doubles = any(array.dtype == np.float64 for array in arrays.values())
+    dtype = torch.float64 if doubles else torch.float32
+    values = {source.target: source.read(arrays).to(dtype) for source in sources if source.target}
+    unit.load_state_dict(values, assign=True)
+    return unit.eval()
+
+
+def _kinds_of(keys: Collection[str]) -> TokenTuringConfig:
     """Derive the kinds, and the number of layers, from the names of the modules.
 
     A single missing array does not change the result, so that it can be reported by its name.
@@ -84,40 +127,47 @@ def _count(prefix: str, names: Iterable[str]) -> int:
     return max((int(match[1]) + 1 for match in matches if match), default=0)
 
 
-def sources_of(kinds: TokenTuringConfig) -> list[Source]:
-    """Return the sources of all parameters of such a unit.
-
-    Arrays that the authors' unit has but never uses have no target.
-    """
+def _sources_of(kinds: TokenTuringConfig) -> list[Source]:
+    """Return the sources of all parameters of such a unit, and the arrays that theirs never uses."""
     summarizer = {"mlp": _mlp_summarizer, "mha": _mha_summarizer}[kinds.summarizer]
     process = {"transformer": _transformer, "mixer": _mixer, "mlp": _mlps}[kinds.processor]
     sources = summarizer("read.summarizer", 0, "r") + process(kinds.num_layers)
     written = kinds.write == "summarize"
     sources += summarizer("write.summarizer", 1, "m") if written else _erase_add()
     if kinds.positional_embedding:
+        write = "write.position" if written else ""
         sources += [
             Source("read.position", ("read_pos_embed/pos_embedding",), (1, "m+n", "D")),
-            Source(
-                "write.position" if written else "",
-                ("write_pos_embed/pos_embedding",),
-                (1, "m+n+r", "D"),
-            ),
+            Source(write, ("write_pos_embed/pos_embedding",), (1, "m+n+r", "D")),
         ]
     return sources
 
 
-def _dense(target: str, key: str, inputs: int | str, outputs: int | str) -> list[Source]:
+def _dense(
+    target: str, *keys: str, shape: tuple[int | str, ...], input_axes: int = 1
+) -> list[Source]:
+    """Return the sources of a dense layer, or of several that share one matrix of ours."""
+    kernels, biases = (tuple(f"{key}/{part}" for key in keys) for part in ("kernel", "bias"))
     return [
-        Source(f"{target}.weight", (f"{key}/kernel",), (inputs, outputs), input_axes=1),
-        Source(f"{target}.bias", (f"{key}/bias",), (outputs,)),
+        Source(f"{target}.weight", kernels, shape, input_axes),
+        Source(f"{target}.bias", biases, shape[input_axes:]),
     ]
 
 
-def _mlp(
-    target: str, key: str, inputs: int | str, hidden: int | str, outputs: int | str
-) -> list[Source]:
-    first = _dense(f"{target}.hidden", f"{key}/Dense_0", inputs, hidden)
-    return first + _dense(f"{target}.out", f"{key}/Dense_1", hidden, outputs)
+def _attention(target: str, key: str, heads: int | str, *groups: str) -> list[Source]:
+    """Return the sources of multi-head attention; groups: projections of ours, such as "key_value"."""
+    sources = _dense(f"{target}.out", f"{key}/out", shape=(heads, f"D/{heads}", "D"), input_axes=2)
+    names = {"qkv": ("query", "key", "value"), "key_value": ("key", "value"), "query": ("query",)}
+    for group in groups:
+        keys = [f"{key}/{name}" for name in names[group]]
+        sources += _dense(f"{target}.{group}", *keys, shape=("D", heads, f"D/{heads}"))
+    return sources
+
+
+def _mlp(target: str, key: str, *sizes: int | str) -> list[Source]:
+    """Return the sources of an MLP; sizes: of inputs, hidden layer and outputs."""
+    first = _dense(f"{target}.hidden", f"{key}/Dense_0", shape=sizes[:2])
+    return first + _dense(f"{target}.out", f"{key}/Dense_1", shape=sizes[1:])
 
 
 def _norm(target: str, key: str) -> list[Source]:
@@ -127,52 +177,27 @@ def _norm(target: str, key: str) -> list[Source]:
     ]
 
 
-def _projection(target: str, key: str, names: Iterable[str], heads: int | str) -> list[Source]:
-    """Return the sources of query, key or value, or of several of them that share one matrix."""
-    kernels, biases = (
-        tuple(f"{key}/{name}/{part}" for name in names) for part in ("kernel", "bias")
-    )
-    return [
-        Source(f"{target}.weight", kernels, ("D", heads, f"D/{heads}"), input_axes=1),
-        Source(f"{target}.bias", biases, (heads, f"D/{heads}")),
-    ]
-
-
-def _projection_back(target: str, key: str, heads: int | str) -> list[Source]:
-    return [
-        Source(f"{target}.weight", (f"{key}/kernel",), (heads, f"D/{heads}", "D"), input_axes=2),
-        Source(f"{target}.bias", (f"{key}/bias",), ("D",)),
-    ]
-
-
 def _mlp_summarizer(target: str, number: int, num_tokens: str) -> list[Source]:
     key = f"TokenLearnerModuleV11_{number}"
-    return _norm(f"{target}.norm", f"{key}/LayerNorm_0") + _mlp(
-        f"{target}.mlp", f"{key}/token_masking", "D", "bottleneck", num_tokens
-    )
+    norm = _norm(f"{target}.norm", f"{key}/LayerNorm_0")
+    return norm + _mlp(f"{target}.mlp", f"{key}/token_masking", "D", "bottleneck", num_tokens)
 
 
 def _mha_summarizer(target: str, number: int, num_tokens: str) -> list[Source]:
     key = f"TokenLearnerMHA_{number}"
-    return [
-        Source(f"{target}.queries", (f"{key}/tokens",), (1, num_tokens, "D")),
-        *_projection(f"{target}.query", f"{key}/attn", ["query"], MHA_HEADS),
-        *_projection(f"{target}.key_value", f"{key}/attn", ["key", "value"], MHA_HEADS),
-        *_projection_back(f"{target}.out", f"{key}/attn/out", MHA_HEADS),
-    ]
+    queries = Source(f"{target}.queries", (f"{key}/tokens",), (1, num_tokens, "D"))
+    return [queries, *_attention(target, f"{key}/attn", MHA_HEADS, "query", "key_value")]
 
 
 def _transformer(num_layers: int) -> list[Source]:
-    position = Source(
-        "process.position", ("Encoder_0/posembed_input/pos_embedding",), (1, "r", "D")
-    )
-    sources = [position, *_norm("process.norm", "Encoder_0/encoder_norm")]
+    position = "Encoder_0/posembed_input/pos_embedding"
+    sources = [Source("process.position", (position,), (1, "r", "D"))]
+    sources += _norm("process.norm", "Encoder_0/encoder_norm")
     for i in range(num_layers):
         block, key = f"process.blocks.{i}", f"Encoder_0/encoderblock_{i}"
         attention = f"{key}/MultiHeadDotProductAttention_0"
         sources += _norm(f"{block}.attention_norm", f"{key}/LayerNorm_0")
-        sources += _projection(f"{block}.attention.qkv", attention, ["query", "key", "value"], "H")
-        sources += _projection_back(f"{block}.attention.out", f"{attention}/out", "H")
+        sources += _attention(f"{block}.attention", attention, "H", "qkv")
         sources += _norm(f"{block}.mlp_norm", f"{key}/LayerNorm_1")
         sources += _mlp(f"{block}.mlp", f"{key}/MlpBlock_0", "D", "mlp size", "D")
     return sources
@@ -182,12 +207,11 @@ def _mixer(num_layers: int) -> list[Source]:
     sources = _norm("process.norm", "LayerNorm_0")
     for i in range(num_layers):
         block, key = f"process.blocks.{i}", f"MixerBlock_{i}"
+        tokens, channels = ("r", "token mixing size", "r"), ("D", "mlp size", "D")
         sources += _norm(f"{block}.token_norm", f"{key}/LayerNorm_0")
-        sources += _mlp(
-            f"{block}.token_mixing", f"{key}/token_mixing", "r", "token mixing size", "r"
-        )
+        sources += _mlp(f"{block}.token_mixing", f"{key}/token_mixing", *tokens)
         sources += _norm(f"{block}.channel_norm", f"{key}/LayerNorm_1")
-        sources += _mlp(f"{block}.channel_mixing", f"{key}/channel_mixing", "D", "mlp size", "D")
+        sources += _mlp(f"{block}.channel_mixing", f"{key}/channel_mixing", *channels)
     return sources
 
 
@@ -203,59 +227,18 @@ def _erase_add() -> list[Source]:
     key = "TokenAddEraseWrite_0"
     sources = _norm("write.norm", f"{key}/LayerNorm_0")
     sources += _mlp("write.select", f"{key}/MlpBlock_0", "D", WRITE_HIDDEN, WRITE_TOKENS)
-    for target, norm, first in (("write.erase", 1, 1), ("write.add", 2, 3)):
+    for target, norm, mlp in (("write.erase", 1, 1), ("write.add", 2, 3)):
+        tokens, channels = ("r", WRITE_HIDDEN, WRITE_TOKENS), ("D", WRITE_HIDDEN, "D")
         sources += _norm(f"{target}.norm", f"{key}/LayerNorm_{norm}")
-        sources += _mlp(
-            f"{target}.token_mlp", f"{key}/MlpBlock_{first}", "r", WRITE_HIDDEN, WRITE_TOKENS
-        )
-        sources += _mlp(
-            f"{target}.channel_mlp", f"{key}/MlpBlock_{first + 1}", "D", WRITE_HIDDEN, "D"
-        )
+        sources += _mlp(f"{target}.token_mlp", f"{key}/MlpBlock_{mlp}", *tokens)
+        sources += _mlp(f"{target}.channel_mlp", f"{key}/MlpBlock_{mlp + 1}", *channels)
     return sources
 
 
-Sizes = dict[str, int]
-"""Name -> size that the shapes of the arrays agree on: D width, r process size, m memory size, ..."""
-
-
-def load_scenic(params: Mapping[str, Any], *, num_heads: int) -> TokenTuringMachineUnit:
-    """Return the unit of which `params` are the weights, in evaluation mode.
-
-    Parameters
-    ----------
-    params
-        Flax path without the leading `params/` -> array, float32 or float64, for example
-        "TokenLearnerModuleV11_0/LayerNorm_0/scale". These are the arrays of exactly one
-        `TokenTuringMachineUnit`, of any kind; names and shapes determine the configuration.
-    num_heads
-        The heads of the Transformer. The other processors have none and ignore it.
-
-    Call the result as `memory, outputs = unit(memory, tokens)`, with memory (B, m, D) and tokens
-    (B, N, D). It has the precision of the arrays. The authors' memory starts at zero, except for
-    weights of erase-and-add.
-
-    Raises `UserError`, which names all arrays that are missing, unknown, or of a wrong shape or type.
-    """
-    arrays = {key: np.asarray(value) for key, value in params.items()}
-    kinds = kinds_of(arrays)
-    sources = sources_of(kinds)
-    _require_keys(arrays, sources, kinds)
-    _require_floats(arrays)
-    sizes = _sizes(arrays, sources)
-    _require_heads(sizes, num_heads)
-    _require_shapes(arrays, sources, sizes)
-    with torch.device("meta"):  # saves memory and random numbers: all parameters are replaced
-        unit = _empty_unit(kinds, sizes)
-    doubles = any(array.dtype == np.float64 for array in arrays.values())
-    dtype = torch.float64 if doubles else torch.float32
-    values = {source.target: source.read(arrays).to(dtype) for source in sources if source.target}
-    unit.load_state_dict(values, assign=True)
-    return unit.eval()
-
-
-def _require_keys(
+def _require_arrays(
     arrays: Mapping[str, Array], sources: Iterable[Source], kinds: TokenTuringConfig
 ) -> None:
+    """Raise `UserError` for arrays that are missing, unknown, or no floating-point numbers."""
     expected = {key for source in sources for key in source.keys}
     faults = {
         "missing": sorted(expected - arrays.keys()),
@@ -266,17 +249,10 @@ def _require_keys(
         raise UserError(
             f"these are not the weights of one Scenic TTM unit (read as {kinds.summarizer} summariser, "
             f"{kinds.processor} processor, write {kinds.write}): {found}; give all of the unit's arrays "
-            f"and no others, by their paths within the unit (without 'params/' and the names of "
-            f"modules around it)"
+            "and no others, by their paths within the unit, without 'params/'"
         )
-
-
-def _require_floats(arrays: Mapping[str, Array]) -> None:
-    wrong = [
-        f"{key} is {a.dtype}"
-        for key, a in arrays.items()
-        if a.dtype not in (np.float32, np.float64)
-    ]
+    floats = (np.float32, np.float64)
+    wrong = [f"{key} is {a.dtype}" for key, a in arrays.items() if a.dtype not in floats]
     if wrong:
         raise UserError(
             f"Scenic weights must be float32 or float64: {', '.join(wrong)}; convert them"
@@ -302,18 +278,21 @@ def _sizes(arrays: Mapping[str, Array], sources: Iterable[Source]) -> Sizes:
     }
 
 
-def _require_heads(sizes: Sizes, num_heads: int) -> None:
-    """Check `num_heads` against the Transformer's kernels, if there are any."""
+def _require_shapes(
+    arrays: Mapping[str, Array], sources: Iterable[Source], sizes: Sizes, num_heads: int
+) -> None:
     if sizes.get("H", num_heads) != num_heads:
         raise UserError(
-            f"num_heads is {num_heads}, but the kernels "
-            f"Encoder_0/encoderblock_*/MultiHeadDotProductAttention_0/{{query,key,value,out}} "
-            f"have {sizes['H']} heads; give num_heads={sizes['H']}"
+            f"num_heads is {num_heads}, but the kernels of MultiHeadDotProductAttention_0 have "
+            f"{sizes['H']} heads; give num_heads={sizes['H']}"
         )
-
-
-def _require_shapes(arrays: Mapping[str, Array], sources: Iterable[Source], sizes: Sizes) -> None:
-    known = _consistent(sizes)
+    known = dict(sizes)
+    for heads, count in ((str(MHA_HEADS), MHA_HEADS), ("H", sizes.get("H", 1))):
+        known[f"D/{heads}"] = sizes.get("D", 0) // count
+    joined, memory = sizes.get("m+n", 0), sizes.get("m", 0)
+    if joined <= memory or joined + sizes.get("r", 0) != sizes.get("m+n+r"):
+        for name in ("m+n", "m+n+r"):  # they contradict each other
+            known.pop(name, None)
     wrong = []
     for source in sources:
         expected = tuple(
@@ -329,31 +308,3 @@ def _require_shapes(arrays: Mapping[str, Array], sources: Iterable[Source], size
             f"these shapes do not fit the rest of a Scenic TTM unit (width D, n inputs, r read and m memory "
             f"tokens, H heads): {'; '.join(wrong)}; give one unit's arrays as they were saved"
         )
-
-
-def _consistent(sizes: Sizes) -> Sizes:
-    """Add the sizes of heads, and remove numbers of tokens that contradict each other."""
-    known = dict(sizes)
-    for heads, count in ((str(MHA_HEADS), MHA_HEADS), ("H", sizes.get("H", 1))):
-        known[f"D/{heads}"] = sizes.get("D", 0) // count
-    joined, memory = sizes.get("m+n", 0), sizes.get("m", 0)
-    if joined <= memory or joined + sizes.get("r", 0) != sizes.get("m+n+r"):
-        for name in ("m+n", "m+n+r"):
-            known.pop(name, None)
-    return known
-
-
-def _empty_unit(kinds: TokenTuringConfig, sizes: Sizes) -> TokenTuringMachineUnit:
-    """Build the unit without values. Sizes that its kind does not have are arbitrary."""
-    memory_size = sizes.get("m", 1)  # erase-and-add has no parameter of this size, and fits any
-    config = replace(
-        kinds,
-        memory_size=memory_size,
-        process_size=sizes["r"],
-        num_heads=sizes.get("H", 1),
-        mlp_size=sizes.get("mlp size", 1),
-        bottleneck=sizes.get("bottleneck", 1),
-        token_mixing_size=sizes.get("token mixing size", 1),
-    )
-    num_inputs = sizes.get("m+n", memory_size) - memory_size
-    return TokenTuringMachineUnit(sizes["D"], num_inputs, config)

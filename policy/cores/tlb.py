@@ -4,10 +4,9 @@ Within a chunk of K ticks, each tick attends to the ticks before it and to N lat
 is full, the latents attend to it and it is dropped (eq. 1 to 4). So ticks older than the chunk reach
 the present through the latents alone, and the state is bounded.
 
-Where the paper leaves something open or contradicts itself, this module takes: pieces of length K;
-an index of its own for the cross-attention after the R-th, 2R-th, ... layer; causal attention within
-a chunk, since a control tick knows no future; latents and positions that start distinct, at scale 1,
-because slots that start identical stay identical.
+Where the paper leaves it open, this module has chunks of length K, causal attention within a chunk, a
+cross-attention of its own after the R-th, 2R-th, ... layer, and latents and positions that start
+distinct, at scale 1, because slots that start identical stay identical.
 """
 
 from __future__ import annotations
@@ -20,24 +19,21 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ttm.policy.attention import AttentionBlock
 from ttm.policy.cores.core import CoreState, reset_where
-from ttm.policy.cores.sequence import SequenceConfig, SequenceCore
+from ttm.policy.cores.sequence import SequenceConfig, SequenceCore, episode_ticks
 from ttm.policy.errors import UserError
-from ttm.policy.layers import layer_norm, pick
+from ttm.policy.layers import AttentionBlock, layer_norm, pick
 
 
 @dataclass(frozen=True)
 class TemporalLatentBottleneckConfig(SequenceConfig):
     """The paper's N, K, R and L (`num_layers`). R must not exceed L."""
 
+    num_layers: int = 2
     num_latents: int = 16
     """N, vectors that carry information from before the chunk."""
     chunk_size: int = 4
-    """K, the ticks between two updates of the latents.
-
-    Training windows must be longer, or else the latents learn nothing.
-    """
+    """K, the ticks between two updates of the latents. The latents learn from longer windows alone."""
     cross_every: int = 1
     """R: the tick attends to the latents after every R-th layer of self-attention."""
     num_heads: int = 4
@@ -48,12 +44,11 @@ class TemporalLatentBottleneckConfig(SequenceConfig):
         super().__post_init__()
         if self.cross_every > self.num_layers:
             raise UserError(
-                f"cross_every is {self.cross_every} with {self.num_layers} layers, so that no tick would "
-                f"see the latents; give a cross_every of {self.num_layers} or less, or more layers"
+                f"cross_every is {self.cross_every} with {self.num_layers} layers, so that no tick sees "
+                f"the latents; give {self.num_layers} or less, or more layers"
             )
 
     def build(self, width: int, num_inputs: int) -> TemporalLatentBottleneck:
-        """See `CoreConfig.build`. `num_heads` must divide `width`."""
         return TemporalLatentBottleneck(width, num_inputs, self)
 
 
@@ -70,13 +65,10 @@ class TemporalLatentBottleneck(SequenceCore):
       (B, K, r, D), the outputs of the top layer for them. All are zero for ticks to come;
     - "phase", (B,) int64, the number of these ticks.
 
-    With r = 1 these are N D + 2 K D L + K D + 2 N D L / R floats, and the part of the chunk grows
-    in proportion to r. Every tick costs the same: it computes the new latents, and takes them over
-    at the end of a chunk.
+    Every tick costs the same: it computes the new latents, and takes them over at the end of a chunk.
 
-    Each update adds to the latents (eq. 4), so their norms grow with the number of chunks: about a
-    hundredfold in 3,000 ticks of one policy. All readers normalise them first, and the actions of
-    that policy did not get worse. But the older the latents are, the less a chunk changes them.
+    Each update adds to the latents (eq. 4), so their norms grow with the number of chunks. All readers
+    normalise them first, but the older the latents are, the less a chunk changes them.
     """
 
     memory_names = ("latents",)
@@ -86,9 +78,8 @@ class TemporalLatentBottleneck(SequenceCore):
         self.chunk_size, self.cross_every = config.chunk_size, config.cross_every
 
         def block() -> AttentionBlock:
-            return AttentionBlock(
-                width, config.num_heads, config.mlp_size, "the Temporal Latent Bottleneck"
-            )
+            sizes = config.num_heads, config.mlp_size
+            return AttentionBlock(width, *sizes, "the Temporal Latent Bottleneck")
 
         self.position = nn.Parameter(torch.randn(config.chunk_size, config.process_size, width))
         self.initial_latents = nn.Parameter(torch.randn(config.num_latents, width))
@@ -101,16 +92,12 @@ class TemporalLatentBottleneck(SequenceCore):
         """Return the learned latents and an empty chunk."""
         latents = self.initial_latents.unsqueeze(0)
         known = {"latents": latents, **self._look_at(latents)}
-        chunk, width = self.position.shape[:-1], self.position.shape[-1]  # chunk: (K, r)
-        known = {
-            name: value.repeat(batch_size, *[1] * (value.dim() - 1))
-            for name, value in known.items()
-        }
+        of_chunk, layers = self.position.shape, len(self.layers)  # (K, r, D)
         return {
-            **known,
-            "keys": self.zeros(batch_size, len(self.layers), *chunk, width),
-            "values": self.zeros(batch_size, len(self.layers), *chunk, width),
-            "rows": self.zeros(batch_size, *chunk, width),
+            **{n: x.repeat(batch_size, *[1] * (x.dim() - 1)) for n, x in known.items()},
+            "keys": self.zeros(batch_size, layers, *of_chunk),
+            "values": self.zeros(batch_size, layers, *of_chunk),
+            "rows": self.zeros(batch_size, *of_chunk),
             "phase": torch.zeros(batch_size, dtype=torch.int64, device=latents.device),
         }
 
@@ -144,10 +131,7 @@ class TemporalLatentBottleneck(SequenceCore):
     def _part_of_chunk(
         self, tokens: Tensor, count: Tensor, state: CoreState
     ) -> tuple[Tensor, CoreState]:
-        """Run S ticks that lie within one chunk.
-
-        tokens: (B, S, r, D); count: (B,) int64, the ticks of each element that are not padding.
-        """
+        """Run S ticks, (B, S, r, D), of one chunk; count: (B,) int64, those that are not padding."""
         chunk = ChunkPlaces(state["phase"], count, tokens.shape[1], self.chunk_size)
         outputs, state = self._within_chunk(tokens, chunk, state)
         return outputs, reset_where(state["phase"] == self.chunk_size, state, self._ended(state))
@@ -155,11 +139,9 @@ class TemporalLatentBottleneck(SequenceCore):
     def _within_chunk(
         self, tokens: Tensor, chunk: ChunkPlaces | WholeChunk, state: CoreState
     ) -> tuple[Tensor, CoreState]:
-        """Run S ticks without the update of the latents, even if the chunk is full afterwards.
-
-        tokens: (B, S, r, D), to be put into the places of `chunk`.
-        """
-        mask = chunk.visible(self.num_outputs)
+        """Run S ticks, (B, S, r, D), into the places of `chunk`, without the update of the latents."""
+        r = self.num_outputs
+        mask = chunk.seen.repeat_interleave(r, 1).repeat_interleave(r, 2).unsqueeze(1)
         x = (tokens + self.position[chunk.ticks]).flatten(1, 2)  # (B, S * r, D)
         keys, values = [], []
         for number, layer in enumerate(self.layers, start=1):
@@ -171,31 +153,23 @@ class TemporalLatentBottleneck(SequenceCore):
             values.append(seen[1])
             if number % self.cross_every == 0:
                 index = number // self.cross_every - 1
-                x = self.crossings[index](
-                    x, *(state[name][:, index] for name in ("latent_keys", "latent_values"))
-                )
+                latents = state["latent_keys"][:, index], state["latent_values"][:, index]
+                x = self.crossings[index](x, *latents)
         rows = x.view_as(tokens)
         grown = {"keys": torch.stack(keys, dim=1), "values": torch.stack(values, dim=1)}
         grown["rows"] = chunk.put(state["rows"], rows)
         return self.norm(rows), {**state, **grown, "phase": state["phase"] + chunk.count}
 
     def _ended(self, state: CoreState) -> CoreState:
-        """Update the latents by the full chunk and empty it: I + Attention(LN I; LN X) (eq. 4).
-
-        I are the latents and X the rows of the chunk.
-        """
+        """Update the latents I by the rows X of the full chunk: I + Attention(LN I; LN X) (eq. 4)."""
         rows = state["rows"].flatten(1, 2)  # (B, K * r, D)
         latents = self.update(state["latents"], *self.update.keys_values(rows))
-        empty = {
-            name: torch.zeros_like(state[name]) for name in ("keys", "values", "rows", "phase")
-        }
+        chunk = ("keys", "values", "rows", "phase")
+        empty = {name: torch.zeros_like(state[name]) for name in chunk}
         return {"latents": latents, **self._look_at(latents), **empty}
 
     def _look_at(self, latents: Tensor) -> CoreState:
-        """Return keys and values of the latents for all layers of cross-attention.
-
-        latents: (B, N, D). Returns (B, C, N, D) each.
-        """
+        """Return keys and values, (B, C, N, D), of latents (B, N, D) for the C cross-attentions."""
         pairs = [crossing.keys_values(latents) for crossing in self.crossings]
         keys, values = (torch.stack(parts, dim=1) for parts in zip(*pairs, strict=True))
         return {"latent_keys": keys, "latent_values": values}
@@ -215,7 +189,7 @@ class ChunkPlaces:
         new = phase[:, None] + torch.arange(num_ticks, device=phase.device)
         self.ticks = new.clamp(max=chunk_size - 1)  # (B, S), the place of each new tick
         self.count = count
-        self._seen = place <= new[..., None]  # (B, S, K)
+        self.seen = place <= new[..., None]  # (B, S, K): a tick sees itself and the ticks before
         source = place - phase[:, None]  # (B, K), the new tick for each place
         self._fresh = ((source >= 0) & (source < count[:, None]))[..., None, None]
         self._source = source.clamp(0, num_ticks - 1)
@@ -223,13 +197,6 @@ class ChunkPlaces:
     def put(self, old: Tensor, new: Tensor) -> Tensor:
         """Return the chunk `old`, (B, K, r, D), with the ticks `new`, (B, S, r, D), put into it."""
         return torch.where(self._fresh, pick(new, self._source), old)
-
-    def visible(self, tokens: int) -> Tensor:
-        """Return the mask (B, 1, S * r, K * r) bool, for r = `tokens` tokens a tick.
-
-        The tokens of a tick see each other, and those of all earlier ticks of the chunk.
-        """
-        return _by_token(self._seen, tokens)
 
 
 class WholeChunk:
@@ -239,36 +206,22 @@ class WholeChunk:
 
     def __init__(self, chunk_size: int, device: torch.device) -> None:
         self.count = chunk_size
-        self._seen = torch.ones(1, chunk_size, chunk_size, dtype=torch.bool, device=device).tril()
+        self.seen = torch.ones(1, chunk_size, chunk_size, dtype=torch.bool, device=device).tril()
 
     def put(self, old: Tensor, new: Tensor) -> Tensor:
         """Return `new`. Both are (B, K, r, D)."""
         return new
-
-    def visible(self, tokens: int) -> Tensor:
-        """Return the mask (1, 1, K * r, K * r) bool; see `ChunkPlaces.visible`."""
-        return _by_token(self._seen, tokens)
-
-
-def _by_token(seen: Tensor, tokens: int) -> Tensor:
-    """Expand a mask over ticks, (B or 1, S, K), to one over their tokens, (B or 1, 1, S r, K r)."""
-    return seen.repeat_interleave(tokens, 1).repeat_interleave(tokens, 2).unsqueeze(1)
 
 
 @dataclass(frozen=True)
 class Round:
     """One piece of each element, padded to the length S of the longest."""
 
-    ticks: Tensor
-    """(B, S) int64: the ticks of the window. Padding comes last and is any tick."""
-    count: Tensor
-    """(B,) int64: how many of the S ticks are not padding."""
-    begins_episode: Tensor
-    """(B,) bool: whether the first tick of the piece is the first of an episode."""
-    any_begins: bool
-    """Whether `begins_episode` is True for any element."""
-    all_whole: bool
-    """Whether the piece of every element is a whole chunk, from its first tick to its last."""
+    ticks: Tensor  # (B, S) int64: the ticks of the window. Padding comes last and is any tick.
+    count: Tensor  # (B,) int64: how many of the S ticks are not padding
+    begins_episode: Tensor  # (B,) bool: whether its first tick is that of an episode
+    any_begins: bool  # whether `begins_episode` is True for any element
+    all_whole: bool  # whether the piece of every element is a whole chunk
 
 
 class WindowPieces:
@@ -279,46 +232,41 @@ class WindowPieces:
     takes as many rounds as the element with the most pieces has. Iterating yields the rounds.
 
     `cut` splits a tensor of the window into the rounds, and `in_order` joins their outputs again.
-    Where all elements are cut alike, as in most training, both are plain slices; indexing and its
-    gradient would take a good part of a training step.
+    Where all elements are cut alike, as in most training, both are plain slices, which are quicker.
     """
 
     def __init__(
         self, phase: Tensor, num_ticks: int, chunk_size: int, episode_start: Tensor | None = None
     ) -> None:
-        """Prepare the pieces.
-
-        phase: (B,) int64, ticks of the current chunk before the window; episode_start: (B, T) bool.
-        """
+        """phase: (B,) int64, ticks of the chunk before the window; episode_start: (B, T) bool."""
         tick = torch.arange(num_ticks, device=phase.device)
-        if episode_start is None:
-            episode_start = phase.new_zeros(len(phase), num_ticks, dtype=torch.bool)
-        began = torch.where(episode_start, tick, -1).cummax(dim=1).values
-        # (B, T): ticks since the start of the chunk before the window, or of the episode.
-        age = torch.where(began >= 0, tick - began, phase[:, None] + tick)
-        cut = (age % chunk_size == 0) | (tick == 0)
+        cut = (episode_ticks(phase, num_ticks, episode_start) % chunk_size == 0) | (tick == 0)
         self._number = cut.cumsum(dim=1) - 1  # (B, T), of the piece
-        self._count = F.one_hot(self._number).sum(dim=1)  # (B, pieces)
-        self._first = self._count.cumsum(dim=1) - self._count
-        self._place = tick - self._first.gather(1, self._number)  # (B, T), within the piece
-        self._lengths: list[int] = self._count.amax(dim=0).tolist()
-        first = self._first.clamp(max=num_ticks - 1)
-        self._begins_episode = episode_start.gather(1, first) & (self._count > 0)
-        self._any_begins: list[bool] = self._begins_episode.any(dim=0).tolist()
-        self._all_whole: list[bool] = (self._count == chunk_size).all(dim=0).tolist()
+        count = F.one_hot(self._number).sum(dim=1)  # (B, pieces)
+        first = count.cumsum(dim=1) - count
+        self._place = tick - first.gather(1, self._number)  # (B, T), within the piece
+        self._lengths: list[int] = count.amax(dim=0).tolist()
+        begins = torch.zeros_like(count, dtype=torch.bool)
+        if episode_start is not None:
+            begins = episode_start.gather(1, first.clamp(max=num_ticks - 1)) & (count > 0)
+        any_begins, all_whole = (
+            begins.any(dim=0).tolist(),
+            (count == chunk_size).all(dim=0).tolist(),
+        )
+        self._rounds = [
+            Round(
+                (first[:, i, None] + tick[:length]).clamp(max=num_ticks - 1),
+                count[:, i],
+                begins[:, i],
+                any_begins[i],
+                all_whole[i],
+            )
+            for i, length in enumerate(self._lengths)
+        ]
         self._cut_alike = bool((cut == cut[:1]).all())
-        self._last_tick = num_ticks - 1
 
     def __iter__(self) -> Iterator[Round]:
-        for piece, length in enumerate(self._lengths):
-            ticks = self._first[:, piece, None] + torch.arange(length, device=self._first.device)
-            yield Round(
-                ticks.clamp(max=self._last_tick),
-                self._count[:, piece],
-                self._begins_episode[:, piece],
-                self._any_begins[piece],
-                self._all_whole[piece],
-            )
+        return iter(self._rounds)
 
     def cut(self, window: Tensor) -> Sequence[Tensor]:
         """Split a window (B, T, ...) into one tensor (B, S, ...) for every round."""

@@ -19,23 +19,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import import_module
-from types import MappingProxyType
 from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
 
-from ttm.policy.attention import TransformerEncoder
 from ttm.policy.cores.core import CoreConfig, CoreState, TemporalCore
 from ttm.policy.errors import UserError
-from ttm.policy.layers import Mlp, layer_norm
+from ttm.policy.layers import Mlp, TransformerEncoder, layer_norm
 
 
 @dataclass(frozen=True)
 class TokenTuringConfig(CoreConfig):
     """The sizes and kinds of a machine. The paper's robot setting has m = 96, r = 16 and 8 layers."""
 
-    smallest: ClassVar[Mapping[str, int]] = MappingProxyType({"num_layers": 0, "gate_max_ticks": 2})
+    smallest: ClassVar[Mapping[str, int]] = {"num_layers": 0, "gate_max_ticks": 2}
 
     memory_size: int = 16
     """m, memory tokens."""
@@ -79,21 +77,18 @@ class TokenTuringConfig(CoreConfig):
         super().__post_init__()
         if not self.write_outputs and self.write in ("erase_add", "concatenate"):
             raise UserError(
-                f"write={self.write} writes the outputs alone and does not go with "
-                "write_outputs=false; give write=summarize, gated or ring"
+                f"write={self.write} does not go with write_outputs=false; give summarize, gated or ring"
             )
         if self.write == "erase_add" and self.initial_memory == "zeros":
             raise UserError(
-                "write=erase_add does not go with initial_memory=zeros: it tells the memory's slots apart by "
-                "what they hold, so slots that start identical stay so for ever; give initial_memory=learned"
+                "write=erase_add does not go with initial_memory=zeros, since slots that start identical "
+                "stay so; give initial_memory=learned"
             )
 
     def build(self, width: int, num_inputs: int) -> TokenTuringMachine:
-        """See `CoreConfig.build`."""
         if self.memory and self.write_outputs and not self.process_memory:
             return TokenTuringMachine(width, num_inputs, self)
-        machine: TokenTuringMachine = _variants().make_machine(width, num_inputs, self)
-        return machine
+        return _variants().make_machine(width, num_inputs, self)
 
 
 class Summarizer(nn.Module):
@@ -124,9 +119,7 @@ class TokenLearner(Summarizer):
         self.mlp = Mlp(width, bottleneck, num_tokens)
 
     def logits(self, tokens: Tensor) -> Tensor:
-        """See `Summarizer.logits`."""
-        logits: Tensor = self.mlp(self.norm(tokens))
-        return logits
+        return self.mlp(self.norm(tokens))
 
 
 class PositionedSummarizer(nn.Module):
@@ -156,8 +149,7 @@ class PositionedSummarizer(nn.Module):
 
     def forward(self, *groups: Tensor) -> Tensor:
         """Summarise groups (B, P_i, D) to (B, K, D)."""
-        out: Tensor = self.summarizer(self.positioned(*groups))
-        return out
+        return self.summarizer(self.positioned(*groups))
 
 
 def make_summarizer(
@@ -175,8 +167,7 @@ def make_read(width: int, num_inputs: int, config: TokenTuringConfig) -> nn.Modu
     """Return the read, (memory, inputs) -> (B, r, D): S_r([M ‖ I]) (eq. 4)."""
     if config.read == "summarize":
         return make_summarizer(width, config.memory_size + num_inputs, config.process_size, config)
-    made: nn.Module = _variants().READS[config.read](width, num_inputs, config)
-    return made
+    return _variants().READS[config.read](width, num_inputs, config)
 
 
 def make_processor(width: int, num_tokens: int, config: TokenTuringConfig) -> nn.Module:
@@ -184,8 +175,7 @@ def make_processor(width: int, num_tokens: int, config: TokenTuringConfig) -> nn
     if config.processor == "transformer":
         sizes = config.num_layers, config.num_heads, config.mlp_size, config.process_size
         return TransformerEncoder(width, num_tokens, *sizes)
-    made: nn.Module = _variants().PROCESSORS[config.processor](width, num_tokens, config)
-    return made
+    return _variants().PROCESSORS[config.processor](width, num_tokens, config)
 
 
 def make_write(width: int, num_inputs: int, config: TokenTuringConfig) -> nn.Module:
@@ -193,8 +183,7 @@ def make_write(width: int, num_inputs: int, config: TokenTuringConfig) -> nn.Mod
     if config.write == "summarize":
         tokens = config.memory_size + num_inputs + config.process_size * config.write_outputs
         return make_summarizer(width, tokens, config.memory_size, config)
-    made: nn.Module = _variants().WRITES[config.write](width, num_inputs, config)
-    return made
+    return _variants().WRITES[config.write](width, num_inputs, config)
 
 
 def _variants() -> Any:

@@ -1,26 +1,20 @@
 """Variants of the Token Turing Machine: the paper's other modules, and ours.
 
-Of the paper and its code (Ryoo et al. 2022; Scenic, projects/token_turing): the summarisers by learned
-queries and by pooling, the processors MLP-Mixer and MLP, the writes erase-and-add and concatenation.
+Of the paper and its code (Ryoo et al. 2022; Scenic, projects/token_turing) are all but the writes
+`GatedWrite` and `RingWrite`, the read `AttendingRead`, and the machines whose Process sees the memory or
+whose write does not see the outputs. `policy/README.md` says what these are for.
 
-Ours are the writes `GatedWrite` and `RingWrite`, the read `AttendingRead`, and the machines whose
-Process sees the memory or whose write does not see the outputs. `policy/README.md` says what they are
-for.
-
-Reads and writes are built as `Read(width, num_inputs, config)`; a read is called with memory and
-inputs, a write with memory, inputs and outputs.
+A read is called with memory and inputs, a write with memory, inputs and outputs.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from types import MappingProxyType
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ttm.policy.attention import AttentionBlock, head_size, merge_heads, split_heads
 from ttm.policy.cores.core import CoreState, reset_where
 from ttm.policy.cores.ttm import (
     Summarizer,
@@ -29,7 +23,15 @@ from ttm.policy.cores.ttm import (
     TokenTuringMachineUnit,
     make_summarizer,
 )
-from ttm.policy.layers import Mlp, MlpMixer, layer_norm
+from ttm.policy.layers import (
+    AttentionBlock,
+    Mlp,
+    MlpMixer,
+    head_size,
+    layer_norm,
+    merge_heads,
+    split_heads,
+)
 
 # Summarisers
 
@@ -38,10 +40,10 @@ MHA_HEADS = 8
 
 
 class TokenLearnerMHA(Summarizer):
-    """K learned queries attend to the tokens in several heads.
+    """K learned queries attend to the tokens in several heads, without LayerNorm and residual.
 
-    There is no LayerNorm and no residual connection. The result passes through projections, so it
-    is not the sum of the tokens by `weights`, which are the mean over the heads.
+    The result passes through projections, so it is not the sum of the tokens by `weights`, which are
+    the mean over the heads.
     """
 
     def __init__(self, width: int, num_tokens: int, num_heads: int = MHA_HEADS) -> None:
@@ -56,21 +58,17 @@ class TokenLearnerMHA(Summarizer):
             # As Flax does for attention: a normal of variance 1 / inputs, cut at 2 deviations.
             # 0.8796… is the deviation that remains of 1 after the cut.
             deviation = layer.in_features**-0.5 / 0.87962566103423978
-            cut = 2 * deviation
-            nn.init.trunc_normal_(layer.weight, std=deviation, a=-cut, b=cut)
+            nn.init.trunc_normal_(layer.weight, 0, deviation, -2 * deviation, 2 * deviation)
             nn.init.zeros_(layer.bias)
 
     def weights(self, tokens: Tensor) -> Tensor:
-        """See `Summarizer.weights`."""
         query, key, _ = self._heads(tokens)
-        logits: Tensor = query @ key.transpose(-1, -2) * self.head_size**-0.5  # (B, nh, K, P)
+        logits = query @ key.transpose(-1, -2) * self.head_size**-0.5  # (B, nh, K, P)
         return logits.softmax(dim=-1).mean(dim=1).transpose(1, 2)
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """Summarise tokens (B, P, D) to (B, K, D)."""
         mixed = F.scaled_dot_product_attention(*self._heads(tokens))  # (B, nh, K, hs)
-        out: Tensor = self.out(merge_heads(mixed))
-        return out
+        return self.out(merge_heads(mixed))
 
     def _heads(self, tokens: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return the query, (B, nh, K, hs), and key and value, (B, nh, P, hs) each."""
@@ -89,30 +87,23 @@ class QuerySummarizer(Summarizer):
         self.scale = width**-0.5
 
     def logits(self, tokens: Tensor) -> Tensor:
-        """See `Summarizer.logits`."""
-        logits: Tensor = tokens @ self.queries.T * self.scale
-        return logits
+        return tokens @ self.queries.T * self.scale
 
 
 class PoolingSummarizer(Summarizer):
-    """Average K runs of neighbouring tokens (the paper's "pooling"); there are no parameters.
-
-    This is adaptive average pooling: run k spans floor(k P / K) to ceil((k + 1) P / K), so runs
-    may share a token, and tokens are repeated where K > P.
-    """
+    """Average K runs of neighbouring tokens (the paper's "pooling"), which may share a token."""
 
     def __init__(self, width: int, num_tokens: int) -> None:
         super().__init__()
         self.num_tokens = num_tokens
 
     def weights(self, tokens: Tensor) -> Tensor:
-        """See `Summarizer.weights`. The pooled identity matrix holds the weight of each token."""
+        """Pool the identity matrix, which then holds the weights; see `Summarizer.weights`."""
         identity = torch.eye(tokens.shape[1], device=tokens.device, dtype=tokens.dtype)[None]
         weights = F.adaptive_avg_pool1d(identity, self.num_tokens)
         return weights.expand(tokens.shape[0], -1, -1)
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """Summarise tokens (B, P, D) to (B, K, D)."""
         return F.adaptive_avg_pool1d(tokens.transpose(1, 2), self.num_tokens).transpose(1, 2)
 
 
@@ -121,8 +112,8 @@ class PoolingSummarizer(Summarizer):
 
 def make_mixer(width: int, num_tokens: int, config: TokenTuringConfig) -> MlpMixer:
     """Return an MLP-Mixer over the tokens that are processed."""
-    c = config
-    return MlpMixer(width, num_tokens, c.num_layers, c.token_mixing_size, c.mlp_size)
+    sizes = config.num_layers, config.token_mixing_size, config.mlp_size
+    return MlpMixer(width, num_tokens, *sizes)
 
 
 class MlpProcessor(nn.Module):
@@ -136,13 +127,11 @@ class MlpProcessor(nn.Module):
         )
         self.norm = layer_norm(width)
 
-    def forward(self, tokens: Tensor) -> Tensor:
+    def forward(self, x: Tensor) -> Tensor:
         """Map tokens (B, r, D) to (B, r, D)."""
-        x = tokens
         for layer in self.layers:
             x = layer(x)
-        out: Tensor = self.norm(x)
-        return out
+        return self.norm(x)
 
 
 # Reads
@@ -153,39 +142,30 @@ class AttendingRead(nn.Module):
 
         Q = Q_0 + S_r(M + P_M)        Z = block(Q; [M ‖ I] + P_read)
 
-    Q_0 are r learned queries, and `block` is attention of Q to memory and inputs, with a residual
-    connection and an MLP. In the published read the weight of a token depends on that token alone.
+    Q_0 are r learned queries. In the published read the weight of a token depends on that token alone.
     """
 
     def __init__(self, width: int, num_inputs: int, config: TokenTuringConfig) -> None:
         super().__init__()
         m, r = config.memory_size, config.process_size
         self.recall = make_summarizer(width, m, r, config)
-        where = "the read by attention"
-        self.block = AttentionBlock(width, config.num_heads, config.mlp_size, where)
+        sizes = config.num_heads, config.mlp_size
+        self.block = AttentionBlock(width, *sizes, "the read by attention")
         self.queries = nn.Parameter(torch.randn(1, r, width) * 0.02)
         position = torch.randn(1, m + num_inputs, width) * 0.02
         self.position = nn.Parameter(position) if config.positional_embedding else None
 
     def forward(self, memory: Tensor, inputs: Tensor) -> Tensor:
         """Read (B, r, D) from memory (B, m, D) and inputs (B, N, D)."""
-        read: Tensor = self.block.attend(self._queries(memory), self._context(memory, inputs))
-        return read
+        return self.block.attend(self.queries + self.recall(memory), self._context(memory, inputs))
 
     def weights(self, memory: Tensor, inputs: Tensor) -> Tensor:
-        """Return the weight of each token of [M ‖ I] in each token that is read, (B, m + N, r).
-
-        They are the mean over the heads and sum to one over m + N.
-        """
-        query = self.block.queries(self._queries(memory))  # (B, nh, r, hs)
+        """Return the weight of each token of [M ‖ I] in each token read, (B, m + N, r): means of heads."""
+        query = self.block.queries(self.queries + self.recall(memory))  # (B, nh, r, hs)
         keys, _ = self.block.keys_values(self._context(memory, inputs))
         key = self.block.heads(keys)  # (B, nh, m + N, hs)
-        logits: Tensor = query @ key.transpose(-1, -2) * self.block.head_size**-0.5
+        logits = query @ key.transpose(-1, -2) * self.block.head_size**-0.5
         return logits.softmax(dim=-1).mean(dim=1).transpose(1, 2)
-
-    def _queries(self, memory: Tensor) -> Tensor:
-        queries: Tensor = self.queries + self.recall(memory)
-        return queries
 
     def _context(self, memory: Tensor, inputs: Tensor) -> Tensor:
         tokens = torch.cat([memory, inputs], dim=1)
@@ -209,9 +189,7 @@ class WriteVectors(nn.Module):
 
     def forward(self, tokens: Tensor) -> Tensor:
         """Map tokens (B, r, D) to (B, T, D)."""
-        mixed = self.token_mlp(self.norm(tokens).transpose(1, 2)).transpose(1, 2)
-        out: Tensor = self.channel_mlp(mixed)
-        return out
+        return self.channel_mlp(self.token_mlp(self.norm(tokens).transpose(1, 2)).transpose(1, 2))
 
 
 class TokenAddEraseWrite(nn.Module):
@@ -221,8 +199,7 @@ class TokenAddEraseWrite(nn.Module):
 
     W is the softmax over the m slots of an MLP of M. E and A are T vectors each, computed from the
     output tokens. The "1 -" of the second term and the missing sigmoid on E are those of the authors'
-    code; the Neural Turing Machine would add sum_t W_t,i A_t. So the memory is not bounded: with
-    fresh weights its values grow to some hundreds in 50 steps, and overflow before step 300.
+    code; the Neural Turing Machine would add sum_t W_t,i A_t. So the memory is not bounded.
 
     W depends on the memory alone, so slots that are identical stay identical: the memory must not
     start at zero. Any memory size m works.
@@ -237,17 +214,15 @@ class TokenAddEraseWrite(nn.Module):
 
     def weights(self, memory: Tensor) -> Tensor:
         """Return W, the slots to which each of the T vectors goes: (B, m, T), of sum one over m."""
-        logits: Tensor = self.select(self.norm(memory))
-        return logits.softmax(dim=1)
+        return self.select(self.norm(memory)).softmax(dim=1)
 
     def forward(self, memory: Tensor, inputs: Tensor, outputs: Tensor) -> Tensor:
         """Return the new memory, (B, m, D), given memory and outputs (B, r, D)."""
         weights = self.weights(memory)
         erase, add = self.erase(outputs), self.add(outputs)  # (B, T, D)
         factors = 1 - weights.unsqueeze(-1) * erase.unsqueeze(1)  # (B, m, T, D)
-        kept: Tensor = factors.prod(dim=2)  # (B, m, D)
-        added: Tensor = 1 - weights @ add / add.shape[1]  # the mean over t of 1 - W_t A_t
-        return memory * kept + added
+        added = 1 - weights @ add / add.shape[1]  # the mean over t of 1 - W_t A_t
+        return memory * factors.prod(dim=2) + added
 
 
 class ConcatenationWrite(nn.Module):
@@ -299,10 +274,7 @@ class GatedWrite(nn.Module):
         return chrono_bias(config.memory_size, config.gate_max_ticks).repeat(1, width)
 
     def forward(self, memory: Tensor, *others: Tensor) -> Tensor:
-        """Return the new memory, (B, m, D).
-
-        memory: (B, m, D); others: inputs (B, N, D), and outputs (B, r, D) if the write sees them.
-        """
+        """Return the new memory, (B, m, D). others: inputs, and outputs if the write sees them."""
         return self.mixed(memory, self.candidate(memory, *others))
 
     def mixed(self, memory: Tensor, candidate: Tensor) -> Tensor:
@@ -314,14 +286,10 @@ class GatedWrite(nn.Module):
     def gates(self, memory: Tensor, candidate: Tensor) -> Tensor:
         """Return g, the portion of each value that is kept. All tensors are (B, m, D)."""
         pair = self.norm(torch.cat([memory, candidate], dim=-1))
-        gates: Tensor = (self.gate(pair) + self.gate_bias).sigmoid()
-        return gates
+        return (self.gate(pair) + self.gate_bias).sigmoid()
 
     def weights(self, memory: Tensor, *others: Tensor) -> Tensor:
-        """Return the weight of each token of [memory ‖ others] in each new slot, (B, P, m).
-
-        They sum to one over P. The gates count by their mean over the channels.
-        """
+        """Return the weight of each token of [M ‖ others] in each new slot, by mean gates, (B, P, m)."""
         tokens = self.candidate.positioned(memory, *others)
         gates = self.gates(memory, self.candidate.summarizer(tokens)).mean(dim=-1)  # (B, m)
         kept = F.pad(torch.diag_embed(gates), (0, 0, 0, tokens.shape[1] - memory.shape[1]))
@@ -338,15 +306,12 @@ class RingWrite(GatedWrite):
 
         M' = [M_2 ‖ … ‖ M_m ‖ W]    W = g * M_1 + (1 - g) * S    S = S_1([M_1 ‖ I ‖ O] + P_write)
 
-    M_1 is the slot that was visited longest ago. It keeps what it holds or takes the new tokens,
-    which are not mixed with the other slots, and becomes the last slot: the memory turns by one slot
-    a tick. What is stored for T ticks passes floor(T / m) gates instead of T, as in the dilated
-    recurrent networks of Chang et al. 2017. The slots need no weights of their own: the ticks at
-    which they are visited tell them apart.
+    M_1 is the slot that was visited longest ago. It keeps what it holds or takes the new tokens, and
+    becomes the last slot. What is stored for T ticks passes floor(T / m) gates instead of T, as in the
+    dilated recurrent networks of Chang et al. 2017. The ticks at which slots are visited tell them apart.
 
     At the start the gates of a visit are spread over the channels: b_i = log u with u evenly spaced in
-    [1, gate_max_ticks / m - 1], that is, time scales from 2 m to `gate_max_ticks` ticks, and of 2 m
-    ticks if `gate_max_ticks` is shorter.
+    [1, gate_max_ticks / m - 1], that is, time scales from 2 m to `gate_max_ticks` ticks, 2 m at least.
     """
 
     def _slots(self, config: TokenTuringConfig) -> int:
@@ -356,17 +321,14 @@ class RingWrite(GatedWrite):
         return chrono_bias(width, max(config.gate_max_ticks / config.memory_size, 2)).T
 
     def forward(self, memory: Tensor, *others: Tensor) -> Tensor:
-        """See `GatedWrite.forward`."""
         return torch.cat([memory[:, 1:], super().forward(memory[:, :1], *others)], dim=1)
 
     def over_ticks(self, memory: Tensor, inputs: Tensor) -> tuple[Tensor, Tensor]:
         """Write T ticks of an episode, m at once, since they visit different slots.
 
-        For summarisers with `logits`, and a write that does not see the outputs. The result is that
-        of T calls of `forward`; T need not be a multiple of m.
-
-        memory: (B, m, D); inputs: (B, T, N, D). Returns the memories that the ticks read, which are
-        those before their writes, (B, T, m, D), and the memory after the last, (B, m, D).
+        For summarisers with `logits`, and a write that does not see the outputs. T need not be a
+        multiple of m. memory: (B, m, D); inputs: (B, T, N, D). Returns the memories that the ticks
+        read, before their writes, (B, T, m, D), and the memory after the last, (B, m, D).
         """
         summarizer, position = self.candidate.summarizer, self.candidate.position
         size, ticks = memory.shape[1], inputs.shape[1]
@@ -388,7 +350,6 @@ class RingWrite(GatedWrite):
         return memories[:, :-1], memories[:, -1]
 
     def weights(self, memory: Tensor, *others: Tensor) -> Tensor:
-        """See `GatedWrite.weights`."""
         visited = super().weights(memory[:, :1], *others)  # (B, 1 + P - m, 1)
         rest = memory.shape[1] - 1
         visited = torch.cat([visited[:, :1], F.pad(visited[:, 1:], (0, 0, rest, 0))], dim=1)
@@ -407,7 +368,6 @@ class VariantUnit(TokenTuringMachineUnit):
         self.process_memory, self.write_outputs = config.process_memory, config.write_outputs
 
     def forward(self, memory_tokens: Tensor, input_tokens: Tensor) -> tuple[Tensor, Tensor]:
-        """See `TokenTuringMachineUnit.forward`."""
         output_tokens = self.outputs(memory_tokens, input_tokens)
         seen = (output_tokens,) if self.write_outputs else ()
         return self.write(memory_tokens, input_tokens, *seen), output_tokens
@@ -417,8 +377,7 @@ class VariantUnit(TokenTuringMachineUnit):
         tokens = read_tokens = self.read(memory_tokens, input_tokens)
         if self.process_memory:
             tokens = torch.cat([read_tokens, memory_tokens], dim=1)
-        processed: Tensor = self.process(tokens)
-        return processed[:, : read_tokens.shape[1]]
+        return self.process(tokens)[:, : read_tokens.shape[1]]
 
 
 class VariantMachine(TokenTuringMachine):
@@ -429,7 +388,7 @@ class VariantMachine(TokenTuringMachine):
 
     def _outputs(self, memories: Tensor, tokens: Tensor) -> Tensor:
         """Read and process all ticks at once: memories (B, T, m, D), tokens (B, T, N, D)."""
-        outputs = self.unit.outputs(memories.flatten(0, 1), tokens.flatten(0, 1))  # (B * T, r, D)
+        outputs = self.unit.outputs(memories.flatten(0, 1), tokens.flatten(0, 1))
         return outputs.reshape(*tokens.shape[:2], *outputs.shape[1:])  # (B, T, r, D)
 
 
@@ -437,7 +396,7 @@ class MemorylessMachine(VariantMachine):
     """A machine that starts every tick from the initial memory."""
 
     def step(self, tokens: Tensor, state: CoreState) -> tuple[Tensor, CoreState]:
-        """Run the unit; the new state is the initial one. See `TemporalCore.step`."""
+        """Run the unit; the new state is the initial one."""
         outputs, state = super().step(tokens, state)
         return outputs, self.initial_state(len(outputs))
 
@@ -492,26 +451,25 @@ class RingMachine(InputWritingMachine):
 
 def make_machine(width: int, num_inputs: int, config: TokenTuringConfig) -> VariantMachine:
     """Return a machine that is not the published one."""
-    kind: type[VariantMachine] = VariantMachine
     if not config.memory:
-        kind = MemorylessMachine
-    elif not config.write_outputs:
-        splits = config.write == "ring" and config.summarizer in ("mlp", "query")
-        kind = RingMachine if splits else InputWritingMachine
-    return kind(width, num_inputs, config)
+        return MemorylessMachine(width, num_inputs, config)
+    if config.write_outputs:
+        return VariantMachine(width, num_inputs, config)
+    splits = config.write == "ring" and config.summarizer in ("mlp", "query")
+    return (RingMachine if splits else InputWritingMachine)(width, num_inputs, config)
 
 
 Make = Callable[[int, int, TokenTuringConfig], nn.Module]
-SUMMARIZERS: Mapping[str, Callable[[int, int], Summarizer]] = MappingProxyType(
-    {"mha": TokenLearnerMHA, "query": QuerySummarizer, "pooling": PoolingSummarizer}
-)
-READS: Mapping[str, Make] = MappingProxyType({"attend": AttendingRead})
-PROCESSORS: Mapping[str, Make] = MappingProxyType({"mixer": make_mixer, "mlp": MlpProcessor})
-WRITES: Mapping[str, Make] = MappingProxyType(
-    {
-        "erase_add": TokenAddEraseWrite,
-        "concatenate": ConcatenationWrite,
-        "gated": GatedWrite,
-        "ring": RingWrite,
-    }
-)
+SUMMARIZERS: Mapping[str, Callable[[int, int], Summarizer]] = {
+    "mha": TokenLearnerMHA,
+    "query": QuerySummarizer,
+    "pooling": PoolingSummarizer,
+}
+READS: Mapping[str, Make] = {"attend": AttendingRead}
+PROCESSORS: Mapping[str, Make] = {"mixer": make_mixer, "mlp": MlpProcessor}
+WRITES: Mapping[str, Make] = {
+    "erase_add": TokenAddEraseWrite,
+    "concatenate": ConcatenationWrite,
+    "gated": GatedWrite,
+    "ring": RingWrite,
+}

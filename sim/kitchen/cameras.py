@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import mujoco
 import numpy as np
 import numpy.typing as npt
@@ -11,14 +9,20 @@ import numpy.typing as npt
 from ttm.sim.kitchen.rendering import no_rendering
 from ttm.sim.kitchen.spec import FRAME_PX
 
-# Which geoms lie outside of a camera's view.
-#
-# Most of the time of a frame goes into geoms that the camera cannot see, such as the robot's own base:
-# without a graphics card the renderer works through all of their vertices before it finds that none of
-# their triangles reaches the picture.
-
 MARGIN = 1e-3
 """The view is taken this much wider than it is, relatively, since the renderer rounds to float32."""
+HIDDEN_GROUP = 5
+"""A group of geoms that MuJoCo does not draw by default."""
+OF_MODEL = (
+    "geom_group", "geom_matid", "geom_rgba", "geom_size", "mat_rgba", "mat_emission", "site_group",
+    "site_rgba", "site_size", "light_active", "light_ambient", "light_diffuse", "cam_fovy",
+)  # fmt: skip
+"""Fields of the model that a task may change during an episode to show something."""
+OF_DATA = (
+    "geom_xpos", "geom_xmat", "site_xpos", "site_xmat", "light_xpos", "light_xdir", "cam_xpos",
+    "cam_xmat",
+)  # fmt: skip
+"""Fields of the simulator's state that MuJoCo draws with its default options."""
 
 
 def out_of_view(
@@ -26,16 +30,18 @@ def out_of_view(
 ) -> npt.NDArray[np.bool_]:
     """Return which geoms the camera cannot see, (number of geoms,) bool.
 
-    A geom is out of view if its bounding box (`geom_aabb`) lies wholly on the outer side of one of the
-    planes that bound what the camera sees: the near plane and the four sides of its pyramid. Without
-    it the frame is the same to the bit, in any pose of robot and camera. Some geoms near an edge of
-    the pyramid are kept although they are not in view, and so are planes, which may have no end.
+    Without them the frame is the same to the bit. Their bounding boxes (`geom_aabb`) lie wholly on the
+    outer side of one of the planes that bound the view: the near plane and the four sides of its pyramid.
+    Planes, which may have no end, are kept.
 
     camera: its number in the model; aspect: the width of the frame over its height.
     """
     near_m = model.vis.map.znear * model.stat.extent * (1 - MARGIN)
-    normals = _inward_normals(model.cam_fovy[camera], aspect)
-    normals = normals @ data.cam_xmat[camera].reshape(3, 3).T
+    up = np.tan(np.radians(model.cam_fovy[camera]) / 2) * (1 + MARGIN)
+    side = up * aspect
+    # The inward normals of the planes, the near plane first. The camera looks along -z.
+    planes = np.array([(0, 0, -1), (-1, 0, -side), (1, 0, -side), (0, -1, -up), (0, 1, -up)])
+    normals = planes @ data.cam_xmat[camera].reshape(3, 3).T
     axes = data.geom_xmat.reshape(-1, 3, 3).transpose(0, 2, 1).reshape(-1, 3) @ normals.T
     axes = axes.reshape(-1, 3, 5)  # the normals in the frame of each geom
     centres, half_sizes = model.geom_aabb[:, :3, None], model.geom_aabb[:, 3:, None]
@@ -46,76 +52,13 @@ def out_of_view(
     return bounded & (furthest_m < 0.0).any(axis=1)
 
 
-def _inward_normals(fovy_deg: float, aspect: float) -> npt.NDArray[np.float64]:
-    """Return the normals of the bounding planes in the camera's frame, (5, 3).
-
-    They point into the view. The first is that of the near plane; the other planes go through the
-    camera, which looks along -z.
-    """
-    up = np.tan(np.radians(fovy_deg) / 2) * (1 + MARGIN)
-    side = up * aspect
-    return np.array([(0, 0, -1), (-1, 0, -side), (1, 0, -side), (0, -1, -up), (0, 1, -up)])
-
-
-# What a frame depends on, so that the same frame need not be rendered twice.
-
-OF_MODEL = (
-    "geom_group",
-    "geom_matid",
-    "geom_rgba",
-    "geom_size",
-    "mat_rgba",
-    "mat_emission",
-    "site_group",
-    "site_rgba",
-    "site_size",
-    "light_active",
-    "light_ambient",
-    "light_diffuse",
-    "cam_fovy",
-)
-"""Fields of the model that a task may change during an episode to show something."""
-OF_DATA = (
-    "geom_xpos",
-    "geom_xmat",
-    "site_xpos",
-    "site_xmat",
-    "light_xpos",
-    "light_xdir",
-    "cam_xpos",
-    "cam_xmat",
-)
-"""Fields of the simulator's state that MuJoCo draws with its default options."""
-
-
-def drawn_state(model: mujoco.MjModel, data: mujoco.MjData) -> bytes:
-    """Return poses, sizes and colours of all that cameras see, and their own poses.
-
-    If two are equal, so is the frame of each camera. The shapes of meshes, textures and the other
-    parameters of the model must not change once it is compiled.
-    """
-    fields = [getattr(model, name) for name in OF_MODEL] + [getattr(data, name) for name in OF_DATA]
-    return b"".join(field.tobytes() for field in fields)
-
-
-HIDDEN_GROUP = 5
-"""A group of geoms that MuJoCo does not draw by default."""
-
-
-@dataclass(frozen=True)
-class _LastFrame:
-    """The last frame of one camera."""
-
-    state: bytes
-    """What was drawn; see `drawn_state`."""
-    pixels: np.ndarray
-
-
 class Cameras:
     """The renderers of one scene, one for each size of frame.
 
     Two things are left out that change no bit of any frame: geoms that lie outside of the camera's
     view are not drawn, and a frame is not rendered again as long as nothing changes that cameras see.
+    The shapes of meshes, textures and what `OF_MODEL` does not name must not change once the model is
+    compiled.
 
     The renderer of the policy's frames is made at once, so that a machine that cannot render is
     found out early. It must also exist before the caller registers an exit handler that closes the
@@ -126,7 +69,7 @@ class Cameras:
     def __init__(self, model: mujoco.MjModel, data: mujoco.MjData):
         self._model, self._data = model, data
         self._renderers: dict[tuple[int, int], mujoco.Renderer] = {}
-        self._last: dict[tuple[str, int, int], _LastFrame] = {}
+        self._last: dict[tuple[str, int, int], tuple[bytes, np.ndarray]] = {}
         self._renderer(FRAME_PX, FRAME_PX)
 
     def frame(self, camera: str, height_px: int = FRAME_PX, width_px: int = FRAME_PX) -> np.ndarray:
@@ -134,12 +77,12 @@ class Cameras:
 
         Raises `KeyError` if the scene has no such camera.
         """
-        state = drawn_state(self._model, self._data)
-        last = self._last.get((camera, height_px, width_px))
-        if last is None or last.state != state:
-            last = _LastFrame(state, self._render(camera, height_px, width_px))
-            self._last[camera, height_px, width_px] = last
-        return last.pixels.copy()
+        fields = [getattr(self._model, name) for name in OF_MODEL]
+        fields += [getattr(self._data, name) for name in OF_DATA]
+        drawn, key = b"".join(field.tobytes() for field in fields), (camera, height_px, width_px)
+        if key not in self._last or self._last[key][0] != drawn:
+            self._last[key] = drawn, self._render(camera, height_px, width_px)
+        return self._last[key][1].copy()
 
     def close(self) -> None:
         """Free the renderers. Others, of this process, go on rendering.
@@ -155,8 +98,7 @@ class Cameras:
 
     def _render(self, camera: str, height_px: int, width_px: int) -> np.ndarray:
         """Draw what the camera can see."""
-        renderer = self._renderer(height_px, width_px)
-        number = self._model.camera(camera).id
+        renderer, number = self._renderer(height_px, width_px), self._model.camera(camera).id
         hidden = out_of_view(self._model, self._data, number, width_px / height_px)
         groups = self._model.geom_group[hidden]
         self._model.geom_group[hidden] = HIDDEN_GROUP

@@ -6,6 +6,7 @@ the base. The differential inverse kinematics are those of the library mink.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import mink
@@ -23,10 +24,7 @@ MAX_LAG_M = 0.06
 
 
 class ArmKinematics:
-    """Finds joint angles of the arm for a gripper pose in the base frame.
-
-    The torso, the head and the base stay where they are.
-    """
+    """Finds joint angles of the arm for a gripper pose in the base frame; all else stays where it is."""
 
     def __init__(self, model_xml: Path):
         spec = mujoco.MjSpec.from_file(str(model_xml))
@@ -80,32 +78,24 @@ class FetchController:
 
     def __init__(self, model: mujoco.MjModel, data: mujoco.MjData, kinematics: ArmKinematics):
         self.model, self.data, self.kinematics = model, data, kinematics
-        prefix = fetch.PREFIX
-        self._arm_q = np.array([model.joint(prefix + name).qposadr[0] for name in ARM_JOINTS])
-        self._base_q = np.array(
-            [model.joint(prefix + name).qposadr[0] for name in fetch.BASE_JOINTS]
-        )
+
+        def positions(joints: Sequence[str]) -> np.ndarray:
+            return np.array([model.joint(fetch.PREFIX + name).qposadr[0] for name in joints])
+
+        def actuators(joints: Sequence[str]) -> np.ndarray:
+            return np.array([model.actuator(fetch.SCENE_PREFIX + name).id for name in joints])
+
+        still = ("torso_lift_joint", "head_tilt_joint")
+        self._arm_q, self._arm_u = positions(ARM_JOINTS), actuators(ARM_JOINTS)
+        self._base_q, self._base_u = positions(fetch.BASE_JOINTS), actuators(fetch.BASE_JOINTS)
+        self._finger_q = positions(fetch.FINGER_JOINTS)
+        self._finger_u = actuators(fetch.FINGER_JOINTS)
+        self._still_q, self._still_u = positions(still), actuators(still)
         self._base_v = np.array(
-            [model.joint(prefix + name).dofadr[0] for name in fetch.BASE_JOINTS]
+            [model.joint(fetch.PREFIX + name).dofadr[0] for name in fetch.BASE_JOINTS]
         )
-        self._finger_q = np.array(
-            [model.joint(prefix + name).qposadr[0] for name in fetch.FINGER_JOINTS]
-        )
-        self._torso_q = model.joint(prefix + "torso_lift_joint").qposadr[0]
-        self._tilt_q = model.joint(prefix + "head_tilt_joint").qposadr[0]
-        self._arm_u = np.array(
-            [model.actuator(fetch.SCENE_PREFIX + name).id for name in ARM_JOINTS]
-        )
-        self._base_u = np.array(
-            [model.actuator(fetch.SCENE_PREFIX + name).id for name in fetch.BASE_JOINTS]
-        )
-        self._finger_u = np.array(
-            [model.actuator(fetch.SCENE_PREFIX + name).id for name in fetch.FINGER_JOINTS]
-        )
-        self._torso_u = model.actuator(fetch.SCENE_PREFIX + "torso_lift_joint").id
-        self._tilt_u = model.actuator(fetch.SCENE_PREFIX + "head_tilt_joint").id
-        self._site = model.site(prefix + fetch.GRIP_SITE).id
-        self._base_body = model.body(prefix + fetch.BASE_LINK).id
+        self._site = model.site(fetch.PREFIX + fetch.GRIP_SITE).id
+        self._base_body = model.body(fetch.PREFIX + fetch.BASE_LINK).id
         self.target_position_m = np.zeros(3)
         self.target_rotation = mink.SO3.identity()
         self._arm_from = self._arm_to = np.array(READY_JOINTS_RAD)
@@ -119,16 +109,15 @@ class FetchController:
         base_x_y_yaw: (3,) m, m, rad in the world; gripper_m: (3,) in the base frame; grip_m: how far
         each finger is from the middle, m, or None for open fingers.
         """
-        finger_m = fetch.FINGER_TRAVEL_M if grip_m is None else grip_m
         joints = self.kinematics.solve(
             np.array(READY_JOINTS_RAD), gripper_m, mink.SO3.identity(), iterations=40
         )
         qpos, ctrl = self.data.qpos, self.data.ctrl
         qpos[self._base_q] = base_x_y_yaw
         qpos[self._arm_q] = ctrl[self._arm_u] = joints
+        finger_m = fetch.FINGER_TRAVEL_M if grip_m is None else grip_m
         qpos[self._finger_q] = ctrl[self._finger_u] = finger_m
-        qpos[self._torso_q] = ctrl[self._torso_u] = fetch.TORSO_HEIGHT_M
-        qpos[self._tilt_q] = ctrl[self._tilt_u] = fetch.HEAD_TILT_RAD
+        qpos[self._still_q] = ctrl[self._still_u] = (fetch.TORSO_HEIGHT_M, fetch.HEAD_TILT_RAD)
         self._arm_from = self._arm_to = joints
         mujoco.mj_forward(self.model, self.data)
         self.target_position_m, self.target_rotation = self.gripper_pose()
@@ -142,14 +131,11 @@ class FetchController:
         (3,) in the base frame; opening: 0 to 1; base: (2,) forward m/s and yaw rad/s.
         """
         measured, _ = self.gripper_pose()
-        wanted = self.target_position_m + translation_m
-        lag = wanted - measured
-        self.target_position_m = measured + lag * min(
-            1.0, MAX_LAG_M / max(float(np.linalg.norm(lag)), 1e-9)
-        )
-        self.target_rotation = (
-            mink.SO3.exp(np.asarray(rotation_rad, dtype=float)) @ self.target_rotation
-        )
+        lag = self.target_position_m + translation_m - measured
+        nearer = min(1.0, MAX_LAG_M / max(float(np.linalg.norm(lag)), 1e-9))
+        self.target_position_m = measured + lag * nearer
+        turn = mink.SO3.exp(np.asarray(rotation_rad, dtype=float))
+        self.target_rotation = turn @ self.target_rotation
         self._arm_from = self._arm_to
         self._arm_to = self.kinematics.solve(
             self._arm_from, self.target_position_m, self.target_rotation
@@ -158,10 +144,7 @@ class FetchController:
         self._base_command = np.asarray(base, dtype=float)
 
     def drive(self, progress: float) -> None:
-        """Write the actuator commands of one physics step.
-
-        progress: the portion of the tick that has passed, in (0, 1].
-        """
+        """Write the actuator commands of a physics step after a portion of the tick in (0, 1]."""
         ctrl = self.data.ctrl
         ctrl[self._arm_u] = self._arm_from + progress * (self._arm_to - self._arm_from)
         yaw = self.data.qpos[self._base_q[2]]
@@ -179,18 +162,15 @@ class FetchController:
         return np.array([x_m_s * np.cos(yaw) + y_m_s * np.sin(yaw), yaw_rad_s])
 
     def arm_joints(self) -> np.ndarray:
-        """Return the angles of the arm's joints, (7,) rad."""
         return self.data.qpos[self._arm_q].copy()
 
     def torso_height(self) -> float:
-        """Return how far the torso is lifted, m."""
-        return float(self.data.qpos[self._torso_q])
+        return float(self.data.qpos[self._still_q[0]])
 
     def gripper_opening(self) -> float:
         """Return the mean opening of both fingers: 0 closed, 1 open."""
-        return float(
-            np.clip(self.data.qpos[self._finger_q].mean() / fetch.FINGER_TRAVEL_M, 0.0, 1.0)
-        )
+        opening = self.data.qpos[self._finger_q].mean() / fetch.FINGER_TRAVEL_M
+        return float(np.clip(opening, 0.0, 1.0))
 
     def to_base_frame(self, point_m: np.ndarray) -> np.ndarray:
         """Return a point (3,) of the world in the base frame, m."""

@@ -39,24 +39,23 @@ ARM_GAINS = {  # joint: (stiffness N m / rad, damping N m s / rad, torque limit 
     "wrist_roll_joint": (1000.0, 35.0, 30.0),
 }
 _COLLIDING = (
-    "base_link",
-    "forearm_roll_link",
-    "wrist_flex_link",
-    "wrist_roll_link",
-    "gripper_link",
-)
+    "base_link", "forearm_roll_link", "wrist_flex_link", "wrist_roll_link", "gripper_link",
+)  # fmt: skip
 
 
 def add_fetch(scene: mujoco.MjSpec, model_xml: Path) -> None:
     """Attach the robot at the scene's origin, with a base that can drive and an arm with actuators."""
     robot = mujoco.MjSpec.from_file(str(model_xml))
     strip_to_robot(robot)
-    _free_base(robot)
     _tune_joints(robot)
     _choose_contacts(robot)
     _add_actuators(robot)
-    _add_wrist_camera(robot)
-    _set_up_head(robot)
+    robot.body(MODEL_PREFIX + "gripper_link").add_camera(  # 25 degrees down, over the fingertips
+        name=WRIST_CAMERA, pos=(-0.09, 0, 0.095), xyaxes=(0, -1, 0, 0.42, 0, 0.91), fovy=65
+    )
+    for camera in robot.cameras:
+        if camera.name == "head_camera_rgb":
+            camera.name, camera.fovy = HEAD_CAMERA, 56.0  # sees the whole counter
     robot.option.timestep = scene.option.timestep
     scene.attach(robot, prefix=SCENE_PREFIX, frame=scene.worldbody.add_frame())
 
@@ -76,32 +75,26 @@ def strip_to_robot(robot: mujoco.MjSpec) -> None:
     robot.body(MODEL_PREFIX + BASE_LINK).pos = (0, 0, 0)
 
 
-def _free_base(robot: mujoco.MjSpec) -> None:
-    for name in BASE_JOINTS:
-        joint = robot.joint(MODEL_PREFIX + name)
-        _set_passive(joint, damping=0.0)
-        joint.armature = 1.0
-    robot.joint(MODEL_PREFIX + "slide2").type = mujoco.mjtJoint.mjJNT_HINGE
-
-
-def _set_passive(joint: mujoco.MjsJoint, damping: float) -> None:
-    """Set linear damping alone. MuJoCo keeps damping and stiffness as polynomials of three coefficients."""
-    joint.damping = (damping, 0, 0)
-    joint.stiffness = (0, 0, 0)
-
-
 def _tune_joints(robot: mujoco.MjSpec) -> None:
-    """Compensate gravity, as the real arm's controllers do, and add the reflected inertia of the motors."""
+    """Free the base, compensate gravity as the real arm's controllers do, and add the motors' inertia."""
+
+    def tune(name: str, damping: float, armature: float | None = None) -> None:
+        joint = robot.joint(MODEL_PREFIX + name)
+        joint.damping, joint.stiffness = (damping, 0, 0), (0, 0, 0)  # coefficients of polynomials
+        if armature is not None:
+            joint.armature = armature
+
     for body in robot.bodies:
         body.gravcomp = 1.0
+    for name in BASE_JOINTS:
+        tune(name, 0.0, armature=1.0)
+    robot.joint(MODEL_PREFIX + "slide2").type = mujoco.mjtJoint.mjJNT_HINGE
     for name in ARM_JOINTS:
-        joint = robot.joint(MODEL_PREFIX + name)
-        _set_passive(joint, damping=5.0)
-        joint.armature = 0.8
+        tune(name, 5.0, armature=0.8)
+    for name in ("torso_lift_joint", "head_tilt_joint", "head_pan_joint"):
+        tune(name, 1.0)  # the servos can hold it
     for name in FINGER_JOINTS:
-        joint = robot.joint(MODEL_PREFIX + name)
-        _set_passive(joint, damping=20.0)
-        joint.armature = 0.5
+        tune(name, 20.0, armature=0.5)
         finger = robot.body(MODEL_PREFIX + name.replace("_joint", "_link"))
         finger.mass = 0.1
         finger.inertia = (1e-4, 1e-4, 1e-4)
@@ -121,47 +114,21 @@ def _choose_contacts(robot: mujoco.MjSpec) -> None:
 
 
 def _add_actuators(robot: mujoco.MjSpec) -> None:
-    for name in BASE_JOINTS:
-        actuator = robot.add_actuator(
-            name=name, target=MODEL_PREFIX + name, trntype=mujoco.mjtTrn.mjTRN_JOINT
+    def actuator(joint: str, limit: float) -> mujoco.MjsActuator:
+        added = robot.add_actuator(
+            name=joint, target=MODEL_PREFIX + joint, trntype=mujoco.mjtTrn.mjTRN_JOINT
         )
-        actuator.set_to_velocity(kv=2500.0)
-        actuator.forcerange = (-900.0, 900.0)
-        actuator.forcelimited = True
-    holds = {
+        added.forcerange, added.forcelimited = (-limit, limit), True
+        return added
+
+    for name in BASE_JOINTS:
+        actuator(name, 900.0).set_to_velocity(kv=2500.0)
+    servos = {
+        **ARM_GAINS,
         "torso_lift_joint": (60000.0, 6000.0, 3000.0),
         "head_pan_joint": (200.0, 20.0, 50.0),
         "head_tilt_joint": (200.0, 20.0, 50.0),
+        **dict.fromkeys(FINGER_JOINTS, (3000.0, 100.0, 60.0)),
     }
-    for name, (stiffness, damping, limit) in {**ARM_GAINS, **holds}.items():
-        _add_position_servo(robot, name, stiffness, damping, limit)
-    for name in FINGER_JOINTS:
-        _add_position_servo(robot, name, 3000.0, 100.0, 60.0)
-
-
-def _add_position_servo(
-    robot: mujoco.MjSpec, joint: str, stiffness: float, damping: float, limit: float
-) -> None:
-    actuator = robot.add_actuator(
-        name=joint, target=MODEL_PREFIX + joint, trntype=mujoco.mjtTrn.mjTRN_JOINT
-    )
-    actuator.set_to_position(kp=stiffness, kv=damping)
-    actuator.forcerange = (-limit, limit)
-    actuator.forcelimited = True
-
-
-def _add_wrist_camera(robot: mujoco.MjSpec) -> None:
-    """Add a camera above the palm, 25 degrees down: it sees the fingertips and what is between them."""
-    palm = robot.body(MODEL_PREFIX + "gripper_link")
-    palm.add_camera(
-        name=WRIST_CAMERA, pos=(-0.09, 0, 0.095), xyaxes=(0, -1, 0, 0.42, 0, 0.91), fovy=65
-    )
-
-
-def _set_up_head(robot: mujoco.MjSpec) -> None:
-    """Give the joints a damping that their servos can hold, and the camera a view of the whole counter."""
-    for joint in ("torso_lift_joint", "head_tilt_joint", "head_pan_joint"):
-        _set_passive(robot.joint(MODEL_PREFIX + joint), damping=1.0)
-    for camera in robot.cameras:
-        if camera.name == "head_camera_rgb":
-            camera.name, camera.fovy = HEAD_CAMERA, 56.0
+    for name, (stiffness, damping, limit) in servos.items():
+        actuator(name, limit).set_to_position(kp=stiffness, kv=damping)

@@ -26,6 +26,9 @@ DRAWER_Z_M = {"top": 0.83, "middle": 0.69, "bottom": 0.55}
 HANDLE_X_M = 1.025
 """Where a closed drawer's handle stands: 6.5 cm in front of it, so that the fingers close behind it."""
 
+BOX, CYLINDER = mujoco.mjtGeom.mjGEOM_BOX, mujoco.mjtGeom.mjGEOM_CYLINDER
+Vector = tuple[float, ...]
+
 
 @dataclass(frozen=True)
 class KitchenObject:
@@ -69,7 +72,7 @@ def fetch_xml() -> Path:
     return robotics_assets() / "fetch" / "pick_and_place.xml"
 
 
-def build_kitchen(add_to_scene: Callable[[mujoco.MjSpec], None] | None = None) -> mujoco.MjSpec:
+def build_kitchen(add_to_scene: Callable[[mujoco.MjSpec], None]) -> mujoco.MjSpec:
     """Return the whole scene: furniture, three drawers, all objects, and the robot at the origin.
 
     `add_to_scene` adds what a task needs beside these, after everything else, so that the numbers
@@ -84,24 +87,17 @@ def build_kitchen(add_to_scene: Callable[[mujoco.MjSpec], None] | None = None) -
     for item in OBJECTS.values():
         _add_object(spec, item)
     add_fetch(spec, fetch_xml())
-    if add_to_scene is not None:
-        add_to_scene(spec)
+    add_to_scene(spec)
     return spec
 
 
 def _add_drawer(spec: mujoco.MjSpec, name: str, height_m: float) -> None:
-    drawer_class = spec.find_default("drawer")
-    body = spec.worldbody.add_body(
-        name=f"drawer_{name}", pos=(DRAWER_FRONT_X_M, CHEST_POSITION_M[1], height_m)
-    )
-    body.add_joint(drawer_class, name=f"drawer_{name}")
+    place = (DRAWER_FRONT_X_M, CHEST_POSITION_M[1], height_m)
+    body = spec.worldbody.add_body(name=f"drawer_{name}", pos=place)
+    body.add_joint(spec.find_default("drawer"), name=f"drawer_{name}")
 
-    def box(
-        pos: tuple[float, ...], size: tuple[float, ...], material: str, default: str = "drawer"
-    ) -> mujoco.MjsGeom:
-        geom = body.add_geom(
-            spec.find_default(default), type=mujoco.mjtGeom.mjGEOM_BOX, pos=pos, size=size
-        )
+    def box(pos: Vector, size: Vector, material: str, default: str = "drawer") -> mujoco.MjsGeom:
+        geom = body.add_geom(spec.find_default(default), type=BOX, pos=pos, size=size)
         geom.material = material
         return geom
 
@@ -113,12 +109,8 @@ def _add_drawer(spec: mujoco.MjSpec, name: str, height_m: float) -> None:
     bar = box((bar_x, 0, 0), (0.009, 0.010, 0.045), "handle", "pull")
     bar.name = f"handle_{name}"
     for end in (-1, 1):
-        box(
-            (bar_x / 2 - 0.006, 0, 0.039 * end),
-            (abs(bar_x) / 2 - 0.006, 0.008, 0.006),
-            "handle",
-            "pull",
-        )
+        size = (abs(bar_x) / 2 - 0.006, 0.008, 0.006)
+        box((bar_x / 2 - 0.006, 0, 0.039 * end), size, "handle", "pull")
     body.add_site(name=f"handle_{name}", pos=(bar_x, 0, 0))
 
 
@@ -127,43 +119,24 @@ def _add_object(spec: mujoco.MjSpec, item: KitchenObject) -> None:
     object_class = spec.find_default("object")
     body = spec.worldbody.add_body(name=item.name)
     body.add_joint(object_class, name=item.name)
-    half = item.height_m / 2
 
     def part(
-        kind: mujoco.mjtGeom, size: tuple[float, ...], z_m: float, mass_kg: float, **options: object
+        kind: mujoco.mjtGeom, size: Vector, pos: Vector, mass_kg: float, rgba: Vector = item.rgba
     ) -> None:
-        body.add_geom(
-            object_class,
-            type=kind,
-            size=(*size, 0, 0)[:3],
-            pos=(0, 0, z_m),
-            mass=mass_kg,
-            **{"rgba": item.rgba, **options},
-        )
+        size = (*size, 0, 0)[:3]
+        body.add_geom(object_class, type=kind, size=size, pos=pos, mass=mass_kg, rgba=rgba)
 
-    cylinder, box = mujoco.mjtGeom.mjGEOM_CYLINDER, mujoco.mjtGeom.mjGEOM_BOX
+    radius_m, height_m, mass_kg = item.radius_m, item.height_m, item.mass_kg
     if item.shape == "box":
-        part(box, (item.radius_m, item.radius_m, half), 0, item.mass_kg)
+        part(BOX, (radius_m, radius_m, height_m / 2), (0, 0, 0), mass_kg)
     elif item.shape == "bottle":
-        part(cylinder, (item.radius_m, 0.35 * item.height_m), -0.15 * item.height_m, item.mass_kg)
-        part(cylinder, (0.45 * item.radius_m, 0.15 * item.height_m), 0.35 * item.height_m, 0.02)
+        part(CYLINDER, (radius_m, 0.35 * height_m), (0, 0, -0.15 * height_m), mass_kg)
+        part(CYLINDER, (0.45 * radius_m, 0.15 * height_m), (0, 0, 0.35 * height_m), 0.02)
     elif item.shape == "jar":
-        part(cylinder, (item.radius_m, 0.42 * item.height_m), -0.08 * item.height_m, item.mass_kg)
-        part(
-            cylinder,
-            (0.9 * item.radius_m, 0.08 * item.height_m),
-            0.42 * item.height_m,
-            0.02,
-            rgba=(0.9, 0.9, 0.88, 1),
-        )
+        part(CYLINDER, (radius_m, 0.42 * height_m), (0, 0, -0.08 * height_m), mass_kg)
+        lid, above = (0.9 * radius_m, 0.08 * height_m), (0, 0, 0.42 * height_m)
+        part(CYLINDER, lid, above, 0.02, (0.9, 0.9, 0.88, 1))
     else:
-        part(cylinder, (item.radius_m, half), 0, item.mass_kg)
+        part(CYLINDER, (radius_m, height_m / 2), (0, 0, 0), mass_kg)
     if item.shape == "mug":
-        geom = body.add_geom(
-            object_class,
-            type=box,
-            size=(0.012, 0.005, 0.03),
-            pos=(item.radius_m + 0.01, 0, 0),
-            mass=0.01,
-        )
-        geom.rgba = item.rgba
+        part(BOX, (0.012, 0.005, 0.03), (radius_m + 0.01, 0, 0), 0.01)

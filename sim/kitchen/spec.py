@@ -1,23 +1,7 @@
 """What a policy of the simulated Fetch sees and commands, without importing MuJoCo.
 
-Observation (dict)
-
-| name              | shape and type    | values                                                       |
-|-------------------|-------------------|--------------------------------------------------------------|
-| `head`, `wrist`   | (64, 64, 3) uint8 | RGB                                                          |
-| `joint_positions` | (9,) float32      | torso lift (m), 7 arm joints (rad), gripper opening (0 to 1) |
-| `ee_pose`         | (7,) float32      | x y z (m), quaternion x y z w of the gripper, base frame     |
-| `base_velocity`   | (2,) float32      | forward (m/s), yaw rate (rad/s)                              |
-
-Action (10,) float32, five times a second
-
-| part              | size | unit                           | limits                       |
-|-------------------|------|--------------------------------|------------------------------|
-| `arm_translation` | 3    | m per tick, base frame         | [-0.05, 0.05]                |
-| `arm_rotation`    | 3    | axis-angle, rad per tick       | [-0.15, 0.15]                |
-| `gripper`         | 1    | 1 open, 0 closed               | 0 or 1                       |
-| `base`            | 2    | forward m/s, yaw rate rad/s    | [-0.4, 0.4], [-0.8, 0.8]     |
-| `terminate`       | 1    | 1 if the policy says it is done | 0 or 1; the task ignores it |
+Poses are those of the gripper in the base frame, translations and rotations (axis-angle) too. The task
+ignores `terminate`.
 """
 
 from __future__ import annotations
@@ -29,29 +13,20 @@ from ttm.policy.spec import ActionPart, CameraSpec, PolicySpec, ProprioceptionSp
 FRAME_PX = 64
 """Height and width of both cameras' frames."""
 ARM_JOINTS = (
-    "shoulder_pan_joint",
-    "shoulder_lift_joint",
-    "upperarm_roll_joint",
-    "elbow_flex_joint",
-    "forearm_roll_joint",
-    "wrist_flex_joint",
-    "wrist_roll_joint",
-)
+    "shoulder_pan_joint", "shoulder_lift_joint", "upperarm_roll_joint", "elbow_flex_joint",
+    "forearm_roll_joint", "wrist_flex_joint", "wrist_roll_joint",
+)  # fmt: skip
 BASE_LIMITS = np.array([0.4, 0.8])
 """The fastest base command that is obeyed: forward (m/s) and yaw (rad/s). Faster ones are cut."""
 
+JOINT_POSITIONS = (
+    "torso_lift_joint (m)", *(f"{name} (rad)" for name in ARM_JOINTS), "gripper opening (0 to 1)",
+)  # fmt: skip
 SPEC = PolicySpec(
     robot="fetch_kitchen",
     cameras=(CameraSpec("head", FRAME_PX, FRAME_PX), CameraSpec("wrist", FRAME_PX, FRAME_PX)),
     proprioception=(
-        ProprioceptionSpec(
-            "joint_positions",
-            (
-                "torso_lift_joint (m)",
-                *(f"{name} (rad)" for name in ARM_JOINTS),
-                "gripper opening (0 to 1)",
-            ),
-        ),
+        ProprioceptionSpec("joint_positions", JOINT_POSITIONS),
         ProprioceptionSpec("ee_pose", ("x (m)", "y (m)", "z (m)", "qx", "qy", "qz", "qw")),
         ProprioceptionSpec("base_velocity", ("forward (m/s)", "yaw (rad/s)")),
     ),

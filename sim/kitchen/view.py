@@ -1,20 +1,18 @@
-"""The robot of a compiled MuJoCo model, as `ttm.sim.environment` describes it."""
+"""The robot of a compiled MuJoCo model, as `ttm.sim.environment` describes it, and as URDF."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from xml.etree import ElementTree
+from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
 import mujoco
 import numpy as np
 
 from ttm.sim.environment import ODOMETRY_FRAME, Frame, Pose, camera_frame
 
-# Writes bodies of a compiled MuJoCo model as URDF, for visualisers.
-#
-# Links have visuals alone: no masses and no collision shapes.
-
+_OPTICAL = np.diag([1.0, -1.0, -1.0])
+"""MuJoCo's cameras look along -z with y up; optical frames look along z with y down."""
 _JOINTS = {
     mujoco.mjtJoint.mjJNT_HINGE: ("revolute", "continuous"),
     mujoco.mjtJoint.mjJNT_SLIDE: ("prismatic", "prismatic"),
@@ -22,152 +20,11 @@ _JOINTS = {
 """Type of a joint in MuJoCo -> in URDF, with limits and without."""
 
 
-def to_urdf(model: mujoco.MjModel, bodies: Sequence[int], prefix: str) -> str:
-    """Return the tree of `bodies` as URDF. The first one is the root; its own joints are left out.
-
-    prefix: what the names of bodies and joints leave out. Meshes are named by absolute paths.
-    """
-    robot = ElementTree.Element("robot", name="robot")
-    for body in bodies:
-        link = ElementTree.SubElement(robot, "link", name=_name(model.body(body).name, prefix))
-        first = model.body_geomadr[body]
-        for geom in range(first, first + model.body_geomnum[body]):
-            _add_visual(link, model, geom)
-    for body in bodies[1:]:
-        _add_joint(robot, model, body, prefix)
-    ElementTree.indent(robot)
-    return ElementTree.tostring(robot, encoding="unicode", xml_declaration=True)
-
-
-def _add_visual(link: ElementTree.Element, model: mujoco.MjModel, geom: int) -> None:
-    visual = ElementTree.SubElement(link, "visual")
-    position_m, quaternion = model.geom_pos[geom].copy(), model.geom_quat[geom].copy()
-    shape = ElementTree.Element("geometry")
-    if model.geom_type[geom] == mujoco.mjtGeom.mjGEOM_MESH:
-        mesh = model.geom_dataid[geom]
-        position_m, quaternion = _without_centring(model, mesh, position_m, quaternion)
-        path = model.paths[model.mesh_pathadr[mesh] :].split(b"\0")[0].decode()
-        ElementTree.SubElement(
-            shape, "mesh", filename=f"file://{path}", scale=_text(model.mesh_scale[mesh])
-        )
-    else:
-        _add_primitive(shape, model, geom)
-    _add_origin(visual, position_m, quaternion)
-    visual.append(shape)
-    material = ElementTree.SubElement(visual, "material", name=f"colour_{geom}")
-    ElementTree.SubElement(material, "color", rgba=_text(model.geom_rgba[geom]))
-
-
-def _add_primitive(shape: ElementTree.Element, model: mujoco.MjModel, geom: int) -> None:
-    """Add a box, sphere or cylinder. MuJoCo gives half sizes; a capsule becomes a cylinder."""
-    kind, size = model.geom_type[geom], model.geom_size[geom]
-    if kind == mujoco.mjtGeom.mjGEOM_BOX:
-        ElementTree.SubElement(shape, "box", size=_text(2 * size))
-    elif kind == mujoco.mjtGeom.mjGEOM_SPHERE:
-        ElementTree.SubElement(shape, "sphere", radius=_text(size[:1]))
-    else:
-        ElementTree.SubElement(
-            shape, "cylinder", radius=_text(size[:1]), length=_text(2 * size[1:2])
-        )
-
-
-def _without_centring(
-    model: mujoco.MjModel, mesh: int, position_m: np.ndarray, quaternion: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return the pose of the mesh as its file has it. MuJoCo moves each mesh to its centre of mass."""
-    back_m, back = np.zeros(3), np.zeros(4)
-    mujoco.mju_negPose(back_m, back, model.mesh_pos[mesh], model.mesh_quat[mesh])
-    moved_m, moved = np.zeros(3), np.zeros(4)
-    mujoco.mju_mulPose(moved_m, moved, position_m, quaternion, back_m, back)
-    return moved_m, moved
-
-
-def _add_joint(robot: ElementTree.Element, model: mujoco.MjModel, body: int, prefix: str) -> None:
-    """Add the joint between a body and its parent, which is fixed if MuJoCo has none."""
-    name, parent = model.body(body).name, model.body(model.body_parentid[body]).name
-    joint = model.body_jntadr[body]
-    kind = "fixed"
-    if joint >= 0:
-        kind = _JOINTS[mujoco.mjtJoint(model.jnt_type[joint])][not model.jnt_limited[joint]]
-        name = model.joint(joint).name
-    element = ElementTree.SubElement(
-        robot, "joint", name=_name(name, prefix) + ("" if joint >= 0 else "_fixed"), type=kind
-    )
-    ElementTree.SubElement(element, "parent", link=_name(parent, prefix))
-    ElementTree.SubElement(element, "child", link=_name(model.body(body).name, prefix))
-    _add_origin(element, *_at_zero(model, body))
-    if joint >= 0:
-        ElementTree.SubElement(element, "axis", xyz=_text(model.jnt_axis[joint]))
-    if kind in ("revolute", "prismatic"):
-        low, high = model.jnt_range[joint]
-        ElementTree.SubElement(
-            element, "limit", lower=f"{low:.9g}", upper=f"{high:.9g}", effort="0", velocity="0"
-        )
-
-
-def _at_zero(model: mujoco.MjModel, body: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return where a body is in its parent while its joint's position is 0.
-
-    MuJoCo has it where the joint is at its reference position, which need not be 0.
-    """
-    position_m, quaternion = model.body_pos[body].copy(), model.body_quat[body].copy()
-    joint = model.body_jntadr[body]
-    if joint < 0:
-        return position_m, quaternion
-    axis, back = model.jnt_axis[joint], -model.qpos0[model.jnt_qposadr[joint]]
-    turn_m, turn = np.zeros(3), np.array([1.0, 0.0, 0.0, 0.0])
-    if model.jnt_type[joint] == mujoco.mjtJoint.mjJNT_SLIDE:
-        turn_m = back * axis
-    else:
-        mujoco.mju_axisAngle2Quat(turn, axis, back)
-    moved_m, moved = np.zeros(3), np.zeros(4)
-    mujoco.mju_mulPose(moved_m, moved, position_m, quaternion, turn_m, turn)
-    return moved_m, moved
-
-
-def _add_origin(
-    element: ElementTree.Element, position_m: np.ndarray, quaternion_wxyz: np.ndarray
-) -> None:
-    ElementTree.SubElement(
-        element, "origin", xyz=_text(position_m), rpy=_text(_roll_pitch_yaw(quaternion_wxyz))
-    )
-
-
-def _roll_pitch_yaw(quaternion_wxyz: np.ndarray) -> np.ndarray:
-    """Return the angles (3,) rad about the fixed axes x, y and z."""
-    w, x, y, z = quaternion_wxyz
-    pitch = math.asin(max(-1.0, min(1.0, 2 * (w * y - z * x))))
-    if abs(pitch) > math.pi / 2 - 1e-6:  # roll and yaw turn about one axis
-        return np.array([2 * math.atan2(x, w), pitch, 0.0])
-    roll = math.atan2(2 * (w * x + y * z), 1 - 2 * (x * x + y * y))
-    return np.array([roll, pitch, math.atan2(2 * (w * z + x * y), 1 - 2 * (y * y + z * z))])
-
-
-def _name(name: str, prefix: str) -> str:
-    return name.removeprefix(prefix)
-
-
-def _text(values: np.ndarray) -> str:
-    return " ".join(f"{value:.9g}" for value in values)
-
-
-_OPTICAL = np.diag([1.0, -1.0, -1.0])
-"""MuJoCo's cameras look along -z with y up; optical frames look along z with y down."""
-
-
 class MujocoRobotView:
-    """The bodies below one root body, with names without a prefix.
+    """A `RobotView` of the bodies below one root body.
 
-    Parameters
-    ----------
-    model, data : mujoco.MjModel, mujoco.MjData
-        The simulator's own.
-    base : str
-        The name of the root body, with the prefix that all bodies of the robot have.
-    prefix : str
-        What the frames' names leave out.
-    cameras : mapping of str to str
-        The cameras of the policy's spec, and their names in the model.
+    base: the name of the root body, with the prefix that all bodies of the robot have and the frames' names
+    leave out. cameras: those of the policy's spec -> their names in the model.
     """
 
     def __init__(
@@ -178,18 +35,19 @@ class MujocoRobotView:
         prefix: str,
         cameras: Mapping[str, str],
     ):
-        self._model, self._data = model, data
-        self._root = model.body(base).id
-        self._bodies = _subtree(model, self._root)
+        self._model, self._data, self._prefix = model, data, prefix
+        root = model.body(base).id
+        self._bodies = [root]
+        for body in range(root + 1, model.nbody):  # parents are numbered before their children
+            if model.body_parentid[body] in self._bodies:
+                self._bodies.append(body)
         self._names = {b: model.body(b).name.removeprefix(prefix) for b in self._bodies}
-        self._prefix = prefix
         self._cameras = {name: model.camera(inner).id for name, inner in cameras.items()}
 
     @property
     def frames(self) -> tuple[Frame, ...]:
-        """See `RobotView`."""
         model, names = self._model, self._names
-        base = Frame(names[self._root], ODOMETRY_FRAME, moves=True)
+        base = Frame(names[self._bodies[0]], ODOMETRY_FRAME, moves=True)
         links = [
             Frame(names[b], names[model.body_parentid[b]], moves=bool(model.body_jntnum[b]))
             for b in self._bodies[1:]
@@ -202,24 +60,20 @@ class MujocoRobotView:
 
     @property
     def camera_fov_rad(self) -> Mapping[str, float]:
-        """See `RobotView`."""
         return {
             name: float(np.deg2rad(self._model.cam_fovy[number]))
             for name, number in self._cameras.items()
         }
 
     def description(self) -> str:
-        """See `RobotView`. The meshes are named by absolute paths of this machine."""
         return to_urdf(self._model, self._bodies, self._prefix)
 
     def poses(self) -> dict[str, Pose]:
-        """See `RobotView`."""
         model, data = self._model, self._data
         poses = {}
         for body in self._bodies:
-            parent = 0 if body == self._root else model.body_parentid[body]
-            rotation = data.xmat[body].reshape(3, 3)
-            poses[self._names[body]] = self._relative(parent, data.xpos[body], rotation)
+            parent = 0 if body == self._bodies[0] else model.body_parentid[body]
+            poses[self._names[body]] = self._relative(parent, data.xpos[body], data.xmat[body])
         for name, camera in self._cameras.items():
             rotation = data.cam_xmat[camera].reshape(3, 3) @ _OPTICAL
             poses[camera_frame(name)] = self._relative(
@@ -231,14 +85,103 @@ class MujocoRobotView:
         """Return a pose of the world in the frame of a body. Body 0 is the world."""
         inverse = self._data.xmat[parent].reshape(3, 3).T
         wxyz = np.zeros(4)
-        mujoco.mju_mat2Quat(wxyz, (inverse @ rotation).ravel())
+        mujoco.mju_mat2Quat(wxyz, (inverse @ rotation.reshape(3, 3)).ravel())
         return Pose(inverse @ (position_m - self._data.xpos[parent]), wxyz[[1, 2, 3, 0]])
 
 
-def _subtree(model: mujoco.MjModel, root: int) -> list[int]:
-    """Return a body and all bodies below it. MuJoCo numbers parents before their children."""
-    found = [root]
-    for body in range(root + 1, model.nbody):
-        if model.body_parentid[body] in found:
-            found.append(body)
-    return found
+def to_urdf(model: mujoco.MjModel, bodies: Sequence[int], prefix: str) -> str:
+    """Return the tree of `bodies` as URDF, without masses and collision shapes.
+
+    The first body is the root; its own joints are left out. prefix: what the names of bodies and joints
+    leave out. Meshes are named by absolute paths.
+    """
+    robot = Element("robot", name="robot")
+    for body in bodies:
+        link = SubElement(robot, "link", name=model.body(body).name.removeprefix(prefix))
+        first = model.body_geomadr[body]
+        for geom in range(first, first + model.body_geomnum[body]):
+            _add_visual(link, model, geom)
+    for body in bodies[1:]:
+        _add_joint(robot, model, body, prefix)
+    indent(robot)
+    return tostring(robot, encoding="unicode", xml_declaration=True)
+
+
+def _add_visual(link: Element, model: mujoco.MjModel, geom: int) -> None:
+    """Add the shape of a geom. MuJoCo gives half sizes; a capsule becomes a cylinder."""
+    visual, shape = SubElement(link, "visual"), Element("geometry")
+    position_m, quaternion = model.geom_pos[geom].copy(), model.geom_quat[geom].copy()
+    kind, size = model.geom_type[geom], model.geom_size[geom]
+    if kind == mujoco.mjtGeom.mjGEOM_MESH:
+        mesh = model.geom_dataid[geom]
+        # MuJoCo moves each mesh to its centre of mass. This is where its file has it.
+        back_m, back = np.zeros(3), np.zeros(4)
+        mujoco.mju_negPose(back_m, back, model.mesh_pos[mesh], model.mesh_quat[mesh])
+        position_m, quaternion = _composed(position_m, quaternion, back_m, back)
+        path = model.paths[model.mesh_pathadr[mesh] :].split(b"\0")[0].decode()
+        scale = _text(model.mesh_scale[mesh])
+        SubElement(shape, "mesh", filename=f"file://{path}", scale=scale)
+    elif kind == mujoco.mjtGeom.mjGEOM_BOX:
+        SubElement(shape, "box", size=_text(2 * size))
+    elif kind == mujoco.mjtGeom.mjGEOM_SPHERE:
+        SubElement(shape, "sphere", radius=_text(size[:1]))
+    else:
+        SubElement(shape, "cylinder", radius=_text(size[:1]), length=_text(2 * size[1:2]))
+    _add_origin(visual, position_m, quaternion)
+    visual.append(shape)
+    material = SubElement(visual, "material", name=f"colour_{geom}")
+    SubElement(material, "color", rgba=_text(model.geom_rgba[geom]))
+
+
+def _add_joint(robot: Element, model: mujoco.MjModel, body: int, prefix: str) -> None:
+    """Add the joint between a body and its parent, which is fixed if MuJoCo has none."""
+    child, parent = model.body(body).name, model.body(model.body_parentid[body]).name
+    position_m, quaternion = model.body_pos[body].copy(), model.body_quat[body].copy()
+    joint, kind, name = model.body_jntadr[body], "fixed", f"{child.removeprefix(prefix)}_fixed"
+    if joint >= 0:
+        kind = _JOINTS[mujoco.mjtJoint(model.jnt_type[joint])][not model.jnt_limited[joint]]
+        name = model.joint(joint).name.removeprefix(prefix)
+        # MuJoCo has the body where the joint is at its reference position, and URDF where it is 0.
+        axis, back = model.jnt_axis[joint], -model.qpos0[model.jnt_qposadr[joint]]
+        turn_m, turn = np.zeros(3), np.array([1.0, 0.0, 0.0, 0.0])
+        if model.jnt_type[joint] == mujoco.mjtJoint.mjJNT_SLIDE:
+            turn_m = back * axis
+        else:
+            mujoco.mju_axisAngle2Quat(turn, axis, back)
+        position_m, quaternion = _composed(position_m, quaternion, turn_m, turn)
+    element = SubElement(robot, "joint", name=name, type=kind)
+    SubElement(element, "parent", link=parent.removeprefix(prefix))
+    SubElement(element, "child", link=child.removeprefix(prefix))
+    _add_origin(element, position_m, quaternion)
+    if joint >= 0:
+        SubElement(element, "axis", xyz=_text(model.jnt_axis[joint]))
+    if kind in ("revolute", "prismatic"):
+        low, high = model.jnt_range[joint]
+        limits = {"lower": f"{low:.9g}", "upper": f"{high:.9g}", "effort": "0", "velocity": "0"}
+        SubElement(element, "limit", limits)
+
+
+def _composed(
+    first_m: np.ndarray, first: np.ndarray, second_m: np.ndarray, second: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the pose that follows from two poses, one after the other."""
+    moved_m, moved = np.zeros(3), np.zeros(4)
+    mujoco.mju_mulPose(moved_m, moved, first_m, first, second_m, second)
+    return moved_m, moved
+
+
+def _add_origin(element: Element, position_m: np.ndarray, quaternion_wxyz: np.ndarray) -> None:
+    """Add a place and its angles about the fixed axes x, y and z."""
+    w, x, y, z = quaternion_wxyz
+    pitch = math.asin(max(-1.0, min(1.0, 2 * (w * y - z * x))))
+    if abs(pitch) > math.pi / 2 - 1e-6:  # roll and yaw turn about one axis
+        roll, yaw = 2 * math.atan2(x, w), 0.0
+    else:
+        roll = math.atan2(2 * (w * x + y * z), 1 - 2 * (x * x + y * y))
+        yaw = math.atan2(2 * (w * z + x * y), 1 - 2 * (y * y + z * z))
+    angles = np.array([roll, pitch, yaw])
+    SubElement(element, "origin", xyz=_text(position_m), rpy=_text(angles))
+
+
+def _text(values: np.ndarray) -> str:
+    return " ".join(f"{value:.9g}" for value in values)

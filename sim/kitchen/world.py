@@ -20,14 +20,10 @@ HELD_STATE = mujoco.mjtState.mjSTATE_INTEGRATION
 
 @dataclass(frozen=True)
 class InitialState:
-    """How one episode starts.
-
-    A task that needs more (a cue, the order in which things move) derives its own class from this
-    one and finds it again as `world.start`.
-    """
+    """How one episode starts. A task that needs more derives its own class from this one."""
 
     goal: str
-    """What the instruction names, such as an object."""
+    """What the instruction names."""
     objects_m: dict[str, tuple[float, float, float]]
     """Position of each free body in the world, m, by the name of the body and its joint."""
     base_pose: np.ndarray
@@ -35,8 +31,7 @@ class InitialState:
     gripper_m: np.ndarray
     """(3,): position of the gripper in the base frame, m."""
     grip_m: float | None = None
-    """How far each finger is from the middle, m, as the gripper closes around an object that is placed
-    there. None: it is open and empty."""
+    """How far each finger is from the middle, m, around what it holds. None: it is open and empty."""
 
     @property
     def opening(self) -> float:
@@ -53,44 +48,29 @@ class InitialState:
 class KitchenWorld:
     """A compiled scene with the robot in it, and the state of the present episode.
 
-    Parameters
-    ----------
-    add_to_scene : callable, optional
-        Adds bodies to the scene's `MjSpec` before it is compiled.
-
-    Attributes
-    ----------
-    model, data : mujoco.MjModel, mujoco.MjData
-        The simulator's own.
-    controller : FetchController
-        Measures and commands the robot.
-    cameras : Cameras
-        Renders the scene.
-    start : InitialState
-        How the episode began, and what it asks for.
-    tick : int
-        Number of control ticks since the episode began.
-    notes : list of str
-        What the task noted in this episode in `Task.update`, such as what was touched, in order.
-    success : bool
-        Whether the environment counts the episode as solved now.
+    `model` and `data` are the simulator's own.
     """
 
-    def __init__(self, add_to_scene: Callable[[mujoco.MjSpec], None] | None = None):
+    start: InitialState
+    """How the episode began, and what it asks for."""
+    tick: int
+    """Number of control ticks since the episode began."""
+    notes: list[str]
+    """What the task noted in this episode in `Task.update`, such as what was touched, in order."""
+    success: bool
+    """Whether the environment counts the episode as solved now."""
+
+    def __init__(self, add_to_scene: Callable[[mujoco.MjSpec], None]):
+        """add_to_scene: adds bodies to the scene's `MjSpec` before it is compiled."""
         self.model = build_kitchen(add_to_scene).compile()
         self.data = mujoco.MjData(self.model)
         self.controller = FetchController(self.model, self.data, ArmKinematics(fetch_xml()))
         self.cameras = Cameras(self.model, self.data)
-        self.start: InitialState
-        self.tick = 0
-        self.notes: list[str] = []
-        self.success = False
         self._first_state = np.zeros(mujoco.mj_stateSize(self.model, HELD_STATE))
         self._substeps = round(SPEC.control_dt_s / self.model.opt.timestep)
 
     @property
     def time_s(self) -> float:
-        """Simulated seconds since the episode began."""
         return float(self.data.time)
 
     def begin(self, start: InitialState) -> None:
@@ -113,10 +93,9 @@ class KitchenWorld:
         self.tick += 1
 
     def hold(self) -> None:
-        """Let one control tick pass in which the robot's brakes are on and nothing moves by itself.
+        """Let one control tick pass in which all bodies return to where they were at tick 0, to the bit.
 
-        All bodies return to where they were at tick 0, to the bit, and only the clock goes on. A task
-        moves what it shows in `Task.update`.
+        A task moves what it shows in `Task.update`.
         """
         self.tick += 1
         mujoco.mj_setState(self.model, self.data, self._first_state, HELD_STATE)
@@ -133,19 +112,13 @@ class KitchenWorld:
         mujoco.mj_forward(self.model, self.data)
 
 
-# Which bodies touch each other.
-
-
 def bodies_touching(world: KitchenWorld, body: str) -> set[str]:
     """Return the names of the bodies that touch the named one."""
     model = world.model
     wanted = model.body(body).id
-    touching = set()
-    for pair in world.data.contact.geom:
-        bodies = [int(model.geom_bodyid[geom]) for geom in pair]
-        if wanted in bodies:
-            touching |= set(bodies)
-    return {model.body(other).name for other in touching - {wanted}}
+    pairs = [set(pair) for pair in model.geom_bodyid[world.data.contact.geom].tolist()]
+    touching = {other for pair in pairs if wanted in pair for other in pair - {wanted}}
+    return {model.body(other).name for other in touching}
 
 
 def robot_touches(world: KitchenWorld, body: str) -> bool:

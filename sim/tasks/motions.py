@@ -1,4 +1,4 @@
-"""What several tasks share in drawing their initial states: objects on the counter, robot poses."""
+"""What several tasks share: initial states, reaching for a point, lifting a body, opening a drawer."""
 
 from __future__ import annotations
 
@@ -7,9 +7,30 @@ import numpy as np
 from ttm.sim.kitchen.controller import READY_POSITION_M
 from ttm.sim.kitchen.scene import COUNTER_FRONT_X_M, COUNTER_TOP_Z_M, OBJECTS
 from ttm.sim.kitchen.world import KitchenWorld
-from ttm.sim.tasks.task import Grasp, Motion
+from ttm.sim.tasks.task import Grasp, Motion, Task
 
 OBJECT_SPACING_M = 0.20
+
+STANDOFF_M = 0.92
+"""The robot drives until the grasp lies this far ahead of the base's centre, easy for the arm to reach."""
+MAX_STEP_M = 0.04
+"""The gripper moves no further than this in one tick."""
+RETREAT_M = 0.11
+"""The gripper lines up this far short of the grasp before it moves in."""
+WAITING_M = (0.79, 0.0, 0.80)
+"""Where the gripper is kept while the robot drives; the last value is the lowest height."""
+
+LIFT_M = 0.06
+"""An object counts as picked up when it hangs this far above where it stood on the counter."""
+GRASP_HEIGHT_M = 0.072
+"""The expert's fingers close this far above the bottom of an object."""
+LIFT_HEIGHT_M = 0.12
+"""The expert lifts an object this far."""
+
+OPEN_M = 0.10
+"""A drawer counts as open when it has come out this far."""
+PULLED_OUT_M = 0.17
+"""The expert pulls a drawer out this far."""
 
 
 def park_objects() -> dict[str, tuple[float, float, float]]:
@@ -37,11 +58,7 @@ def lay_objects(
 
 
 def base_facing(rng: np.random.Generator, x_m: float, y_m: float) -> np.ndarray:
-    """Draw a base pose (3,) from which the robot sees the point (x_m, y_m).
-
-    The robot stands 1.2 to 1.55 m in front of the point, up to 0.25 m to one side, and faces it up
-    to an error of 0.15 rad.
-    """
+    """Draw a base pose (3,) before the point (x_m, y_m), from which the robot sees it."""
     base_x_m = x_m - rng.uniform(1.2, 1.55)
     base_y_m = y_m + rng.uniform(-0.25, 0.25)
     yaw = np.arctan2(y_m - base_y_m, x_m - base_x_m) + rng.uniform(-0.15, 0.15)
@@ -53,18 +70,7 @@ def gripper_start(rng: np.random.Generator) -> np.ndarray:
     return np.array(READY_POSITION_M) + rng.uniform((0.0, -0.04, -0.03), (0.04, 0.04, 0.04))
 
 
-# Driving up to a point and reaching for it: what the expert and the tasks' own motions share.
-#
-# All points are (3,) in m in the base frame.
-
-STANDOFF_M = 0.92
-"""The robot drives until the grasp lies this far ahead of the base's centre, easy for the arm to reach."""
-MAX_STEP_M = 0.04
-"""The gripper moves no further than this in one tick."""
-RETREAT_M = 0.11
-"""The gripper lines up this far short of the grasp before it moves in."""
-WAITING_M = (0.79, 0.0, 0.80)
-"""Where the gripper is kept while the robot drives; the last value is the lowest height."""
+# Driving up to a point and reaching for it. All points are (3,) in m in the base frame.
 
 
 def drive_to(point_m: np.ndarray) -> np.ndarray:
@@ -81,16 +87,15 @@ def is_far(point_m: np.ndarray) -> bool:
 
 def step_to(target_m: np.ndarray, gripper_m: np.ndarray) -> np.ndarray:
     """Return a step (3,) m of the gripper towards the target, at most `MAX_STEP_M` long."""
-    step_m: np.ndarray = 0.7 * (target_m - gripper_m)
+    step_m = 0.7 * (target_m - gripper_m)
     return step_m * min(1.0, MAX_STEP_M / max(float(np.linalg.norm(step_m)), 1e-9))
 
 
 def reach(
     grasp_m: np.ndarray, gripper_m: np.ndarray, waiting_z_m: float | None = None
 ) -> np.ndarray:
-    """Return a step (3,) m that lines the gripper up beside the grasp and then moves it in.
+    """Return a step (3,) m that moves the gripper in the nearer it is to the grasp's line, as in a funnel.
 
-    The nearer the gripper is to the line through the grasp, the further it moves in, as in a funnel.
     waiting_z_m: see `ttm.sim.tasks.task.Grasp`.
     """
     off_line_m = float(np.hypot(*(grasp_m - gripper_m)[1:]))
@@ -104,45 +109,34 @@ def reach(
     return step_to(target_m, gripper_m)
 
 
-# Lifting a body that stands on the counter: what several tasks share of predicate and expert.
-
-LIFT_M = 0.06
-"""An object counts as picked up when it hangs this far above where it stood on the counter."""
-GRASP_HEIGHT_M = 0.072
-"""The expert's fingers close this far above the bottom of an object."""
-LIFT_HEIGHT_M = 0.12
-"""The expert lifts an object this far."""
-MAX_LIFT_STEP_M = 0.04
-"""The expert lifts no faster than this in one tick."""
-
-
-def is_lifted(world: KitchenWorld, body: str, height_m: float) -> bool:
-    """Return whether the body, which is `height_m` tall, hangs above the counter."""
-    standing_z_m = COUNTER_TOP_Z_M + height_m / 2
-    return bool(world.data.body(body).xpos[2] > standing_z_m + LIFT_M)
-
-
 def grasp_upright(world: KitchenWorld, body: str, height_m: float) -> Grasp:
-    """Hold the body at a height that rises with it once it is lifted."""
+    """Hold the body, which is `height_m` tall, at a height that rises with it once it is lifted."""
     x_m, y_m, z_m = world.data.body(body).xpos
     bottom_z_m = float(z_m) - height_m / 2
     return Grasp(np.array([x_m, y_m, bottom_z_m + GRASP_HEIGHT_M]), body)
 
 
-def lift(world: KitchenWorld) -> Motion:
-    """Lift what is held straight up."""
-    gripper_m, _ = world.controller.gripper_pose()
-    rise_m = COUNTER_TOP_Z_M + GRASP_HEIGHT_M + LIFT_HEIGHT_M - gripper_m[2]
-    step_m = np.clip(0.7 * rise_m, -MAX_LIFT_STEP_M, MAX_LIFT_STEP_M)
-    return Motion(translation_m=np.array([0.0, 0.0, step_m]))
+class LiftTask(Task):
+    """Lift a body that stands on the counter: by default the object of the goal's name."""
 
+    def body_to_lift(self, world: KitchenWorld) -> tuple[str, float]:
+        """Return the body and its height, m."""
+        return world.start.goal, OBJECTS[world.start.goal].height_m
 
-# Opening a drawer of the chest: what several tasks share of predicate and expert.
+    def predicate(self, world: KitchenWorld) -> bool:
+        """Return whether the body hangs above the counter."""
+        body, height_m = self.body_to_lift(world)
+        standing_z_m = COUNTER_TOP_Z_M + height_m / 2
+        return bool(world.data.body(body).xpos[2] > standing_z_m + LIFT_M)
 
-OPEN_M = 0.10
-"""A drawer counts as open when it has come out this far."""
-PULLED_OUT_M = 0.17
-"""The expert pulls a drawer out this far."""
+    def grasp(self, world: KitchenWorld) -> Grasp:
+        return grasp_upright(world, *self.body_to_lift(world))
+
+    def carry(self, world: KitchenWorld) -> Motion:
+        gripper_m, _ = world.controller.gripper_pose()
+        rise_m = COUNTER_TOP_Z_M + GRASP_HEIGHT_M + LIFT_HEIGHT_M - gripper_m[2]
+        step_m = np.clip(0.7 * rise_m, -MAX_STEP_M, MAX_STEP_M)
+        return Motion(translation_m=np.array([0.0, 0.0, step_m]))
 
 
 def pulled_m(world: KitchenWorld, drawer: str) -> float:
@@ -150,12 +144,16 @@ def pulled_m(world: KitchenWorld, drawer: str) -> float:
     return float(world.data.joint(f"drawer_{drawer}").qpos[0])
 
 
-def grasp_handle(world: KitchenWorld, drawer: str) -> Grasp:
-    """Hold the drawer by its handle."""
-    return Grasp(world.data.site(f"handle_{drawer}").xpos, f"drawer_{drawer}")
+class OpenTask(Task):
+    """Open the drawer that is the goal."""
 
+    def predicate(self, world: KitchenWorld) -> bool:
+        return pulled_m(world, world.start.goal) > OPEN_M
 
-def pull(world: KitchenWorld, drawer: str) -> Motion:
-    """Pull the drawer by driving backwards."""
-    backwards_m_s = np.clip(2.0 * (pulled_m(world, drawer) - PULLED_OUT_M), -0.2, 0.0)
-    return Motion(base=np.array([backwards_m_s, 0.0]))
+    def grasp(self, world: KitchenWorld) -> Grasp:
+        drawer = world.start.goal
+        return Grasp(world.data.site(f"handle_{drawer}").xpos, f"drawer_{drawer}")
+
+    def carry(self, world: KitchenWorld) -> Motion:
+        backwards_m_s = 2.0 * (pulled_m(world, world.start.goal) - PULLED_OUT_M)
+        return Motion(base=np.array([np.clip(backwards_m_s, -0.2, 0.0), 0.0]))

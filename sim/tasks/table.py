@@ -1,16 +1,7 @@
 """The table of the kitchen's tasks: one line for each task, without importing MuJoCo.
 
-Command lines, help texts, tests and the ROS side take the names of the tasks from here:
-
-- `TASK_NAMES` is the tuple of all names, and `TASK_DESCRIPTIONS` says in a few words what each of
-  the tasks asks for.
-- `instructions_of(name)` returns the instructions that a task may give.
-- `SKILL_NAMES` are the tasks that need no memory, and `MEMORY_NAMES` those of the memory suite.
-  `task_groups()` says which tasks the words "all" and "memory" stand for in a command.
-- `load_task(name)` imports the task's module and returns the task. `instructions_of` does so too,
-  which imports MuJoCo. The names alone cost nothing.
-
-To add a task, write its file beside this one (see `ttm.sim.tasks.task.Task`) and add its line.
+To add a task, write its file beside this one (see `ttm.sim.tasks.task.Task`) and add its line. Its module
+is imported when the task is first used.
 """
 
 from __future__ import annotations
@@ -27,11 +18,11 @@ class TaskEntry:
     """One line of the table."""
 
     where: str
-    """The task's class as `module:class`. The module is imported when the task is first used."""
+    """The task's class as `module:class`."""
     description: str
     """What the task asks for, for help texts."""
     suite: str = "skills"
-    """The suite that the task belongs to: "skills" or "memory"."""
+    """The suite that the task belongs to: "skills", which need no memory, or "memory"."""
 
 
 TASKS: dict[str, TaskEntry] = {
@@ -63,12 +54,10 @@ TASKS: dict[str, TaskEntry] = {
 TASK_NAMES = tuple(TASKS)
 SKILL_NAMES = tuple(name for name, task in TASKS.items() if task.suite == "skills")
 MEMORY_NAMES = tuple(name for name, task in TASKS.items() if task.suite == "memory")
-TASK_DESCRIPTIONS = ", ".join(f"{name} ({task.description})" for name, task in TASKS.items())
-"""For help texts."""
 
 
 def task_groups() -> dict[str, tuple[str, ...]]:
-    """Return the names of the tasks that each word for several tasks stands for."""
+    """Return the words of commands that stand for several tasks, and the names of these."""
     suites = {"all": "skills", "memory": "memory"}
     return {
         word: tuple(name for name, task in TASKS.items() if task.suite == suite)
@@ -76,11 +65,10 @@ def task_groups() -> dict[str, tuple[str, ...]]:
     }
 
 
+# For help texts.
 TASK_METAVAR = "{" + ",".join([*TASK_NAMES, *task_groups()]) + "}"
-GROUP_DESCRIPTIONS = "; ".join(
-    f"{word}: {', '.join(names)}" for word, names in task_groups().items()
-)
-"""For help texts."""
+TASK_DESCRIPTIONS = ", ".join(f"{name} ({task.description})" for name, task in TASKS.items())
+GROUP_DESCRIPTIONS = "; ".join(f"{word}: {', '.join(each)}" for word, each in task_groups().items())
 
 
 def load_task(name: str) -> Any:
@@ -96,5 +84,4 @@ def load_task(name: str) -> Any:
 
 def instructions_of(name: str) -> tuple[str, ...]:
     """Return all instructions that the named task may give."""
-    instructions: tuple[str, ...] = load_task(name).instructions
-    return instructions
+    return load_task(name).instructions

@@ -24,7 +24,7 @@ class Grasp:
     body: str
     """The body that both fingers must touch."""
     waiting_z_m: float | None = None
-    """The gripper's height while the robot drives up, m. None: that of the grasp, or a little higher."""
+    """The gripper's height while the robot drives up, m. None: about that of the grasp."""
 
 
 @dataclass(frozen=True)
@@ -41,21 +41,17 @@ class Task(ABC):
     """One kind of instruction. A task has its own file in this folder and one line in `table.py`.
 
     A task keeps no state from tick to tick: all methods look at the `KitchenWorld`, in which
-    `world.start` is what `sample` returned, `world.tick` counts the ticks of the episode,
-    `world.data` is the simulator's state, and `world.notes` is a list in which `update` may note what
-    happened. The class attributes say
-
-    - `template`: the instruction, with `{}` where the goal's name is inserted;
-    - `goals`: the names that `InitialState.goal` may take;
-    - `max_ticks`: the number of ticks (0.2 s each) after which an episode is cut off.
+    `world.start` is what `sample` returned, and `update` may note what happened in `world.notes`.
     """
 
     template: ClassVar[str]
+    """The instruction, with `{}` where the goal's name is inserted."""
     goals: ClassVar[tuple[str, ...]]
+    """The names that `InitialState.goal` may take."""
     max_ticks: ClassVar[int] = 100
+    """The number of ticks (0.2 s each) after which an episode is cut off."""
 
     def instruction(self, goal: str) -> str:
-        """Return the instruction that asks for `goal`."""
         return self.template.format(goal)
 
     @property
@@ -68,7 +64,7 @@ class Task(ABC):
         """Add to the kitchen what this task alone needs. Nothing by default.
 
         A body with a free joint of the body's own name is placed by `InitialState.objects_m`. Tasks
-        that do not override this method share one compiled scene.
+        with the same function share one compiled scene.
         """
 
     @abstractmethod
@@ -85,11 +81,7 @@ class Task(ABC):
         """
 
     def go(self, world: KitchenWorld) -> bool:
-        """Return whether the robot may act now. Always, unless a task overrides it.
-
-        Until then the environment ignores actions and holds the robot still (`KitchenWorld.hold`),
-        and the expert commands it to stand still.
-        """
+        """Return whether the robot may act now. Until then the environment holds it (`KitchenWorld.hold`)."""
         return True
 
     def tick_limit(self, world: KitchenWorld) -> int:
@@ -101,10 +93,7 @@ class Task(ABC):
         """Return whether the simulator's state is one that was asked for."""
 
     def is_lost(self, world: KitchenWorld) -> bool:
-        """Return whether the task cannot be solved any more. Never, unless a task overrides it.
-
-        The episode is then cut off soon. A wrong first choice of a `CueTask` is counted by itself.
-        """
+        """Return whether the task cannot be solved any more, so that the episode is cut off soon."""
         return False
 
     @abstractmethod

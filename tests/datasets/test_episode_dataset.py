@@ -10,10 +10,9 @@ import h5py
 import numpy as np
 import pytest
 
-from ttm.datasets.dataset import open_dataset
+from ttm.datasets import check_dataset, open_dataset
 from ttm.datasets.layout import natural_key
-from ttm.datasets.tools.check import check_dataset
-from ttm.policy.errors import UserError
+from ttm.policy import UserError
 
 
 def foreign_file(

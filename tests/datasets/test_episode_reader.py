@@ -6,9 +6,8 @@ import h5py
 import numpy as np
 import pytest
 
-from ttm.datasets.dataset import open_dataset
-from ttm.datasets.reader import EpisodeReader
-from ttm.policy.errors import UserError
+from ttm.datasets import EpisodeReader, open_dataset
+from ttm.policy import UserError
 
 
 @pytest.fixture

@@ -14,15 +14,12 @@ import h5py
 import numpy as np
 import pytest
 
+from ttm.datasets import EpisodeWriter, check_dataset, next_episode_path, open_dataset
 from ttm.datasets import writer as episode_writer
-from ttm.datasets.dataset import open_dataset
 from ttm.datasets.hdf5 import is_written_in, remove_leftovers
-from ttm.datasets.layout import next_episode_path
-from ttm.datasets.tools.check import check_dataset
-from ttm.datasets.writer import EpisodeWriter
-from ttm.policy.errors import MalformedObservation, MissingObservation, UserError
+from ttm.policy import PolicySpec, UserError
+from ttm.policy.errors import MalformedObservation, MissingObservation
 from ttm.policy.files import partial_path, publish_partial
-from ttm.policy.spec import PolicySpec
 
 
 def test_what_is_written_is_read_back(tmp_path, record, spec, observation, action):

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 import ttm.datasets
-from ttm.datasets.reader import EpisodeReader
+from ttm.datasets import EpisodeReader
 
 HEAVY = ("torch", "h5py", "numpy", "PIL", "rich", "matplotlib", "sentence_transformers")
 

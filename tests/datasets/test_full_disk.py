@@ -13,8 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from ttm.datasets.dataset import open_dataset
-from ttm.datasets.tools.check import check_dataset
+from ttm.datasets import check_dataset, open_dataset
 
 PROGRAM = """
 import resource, signal, sys

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ttm.datasets.dataset import embed_instructions, open_dataset
+from ttm.datasets import embed_instructions, open_dataset
 
 EMBEDDING = np.linspace(0, 1, 384, dtype=np.float32)
 

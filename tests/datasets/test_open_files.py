@@ -8,10 +8,9 @@ import pickle
 import h5py
 import pytest
 
-from ttm.datasets import episode_file
+from ttm.datasets import EpisodeReader, episode_file
 from ttm.datasets.episode_file import OpenFiles
-from ttm.datasets.reader import EpisodeReader
-from ttm.policy.errors import UserError
+from ttm.policy import UserError
 
 
 @pytest.fixture

@@ -12,12 +12,11 @@ import h5py
 import numpy as np
 import pytest
 
-from ttm.datasets import opening
-from ttm.datasets.dataset import dataset_statistics, open_dataset, same_episodes
+from ttm.datasets import WindowDataset, dataset_statistics, open_dataset, opening, tick_weights
+from ttm.datasets.dataset import same_episodes
 from ttm.datasets.description import Choices
 from ttm.datasets.opening import cache_folder
-from ttm.datasets.windows import WindowDataset, tick_weights
-from ttm.policy.errors import UserError
+from ttm.policy import UserError
 
 EMBEDDING = np.linspace(0, 1, 384, dtype=np.float32)
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ttm.datasets.dataset import dataset_statistics, open_dataset
-from ttm.policy.errors import UserError
+from ttm.datasets import dataset_statistics, open_dataset
+from ttm.policy import UserError
 
 
 def test_statistics_are_over_all_ticks(tmp_path, record):

@@ -1,7 +1,8 @@
-"""Checkpoints: contents, and errors for files that are none."""
+"""Checkpoints, and files that are written atomically."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -20,8 +21,8 @@ from ttm.policy import (
     load_checkpoint,
     save_checkpoint,
 )
-from ttm.policy.files import read_checkpoint_spec
-from ttm.policy.spec import Observation
+from ttm.policy.files import partial_path, publish_partial, write_atomically, write_json
+from ttm.policy.spec import Observation, read_checkpoint_spec
 
 
 @pytest.fixture
@@ -119,9 +120,7 @@ def test_damaged_metadata_is_refused(tmp_path: Path, policy: Policy) -> None:
 
 @pytest.mark.parametrize("device", ["cuda:99", "meta", "gpu"])
 def test_a_device_that_is_not_here_is_one_line(path: Path, device: str) -> None:
-    with pytest.raises(
-        UserError, match=rf"^device is '{device}', .*; give cpu, or install"
-    ) as caught:
+    with pytest.raises(UserError, match=rf"^device is '{device}', .*; give cpu") as caught:
         load_checkpoint(path, device)
     assert "\n" not in str(caught.value)
 
@@ -140,3 +139,34 @@ def test_runs_from_the_file(
         runner.reset("open the drawer", embedding=embedding)
         actions.append([runner.step(observe(i)).values for i in range(3)])
     assert np.array_equal(actions[0], actions[1])
+
+
+def test_a_file_is_written_with_its_folders_and_replaced(tmp_path: Path) -> None:
+    path = tmp_path / "new" / "a.txt"
+    write_atomically(path, "old")
+    write_atomically(path, "né".encode())
+    assert path.read_text(encoding="utf-8") == "né"
+    assert list(path.parent.iterdir()) == [path]
+
+
+def test_json_is_read_back(tmp_path: Path) -> None:
+    write_json(tmp_path / "a.json", {"rates": [1, 0.5]})
+    assert json.loads((tmp_path / "a.json").read_text()) == {"rates": [1, 0.5]}
+
+
+def test_a_write_that_fails_keeps_the_old_file(tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    path.write_text("old")
+    partial_path(path).mkdir()
+    with pytest.raises(OSError, match=r"\.a\.txt\.partial"):
+        write_atomically(path, "new")
+    assert path.read_text() == "old"
+
+
+def test_a_partial_file_gets_its_name_when_it_is_published(tmp_path: Path) -> None:
+    path = tmp_path / "a.hdf5"
+    assert partial_path(path) == tmp_path / ".a.hdf5.partial"
+    partial_path(path).write_bytes(b"complete")
+    publish_partial(path)
+    assert path.read_bytes() == b"complete"
+    assert not partial_path(path).exists()

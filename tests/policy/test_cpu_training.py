@@ -12,11 +12,10 @@ from rounding import assert_same_but_rounding
 from torch import Tensor, nn
 
 from ttm.policy import Policy, PolicyConfig, PolicyInputs, PolicySpec, cpu_training
-from ttm.policy.attention import AttentionBlock, SelfAttention
 from ttm.policy.cores.registry import with_options
 from ttm.policy.cpu_training import QuickLinear, has_onednn, quicker_on_cpu
 from ttm.policy.inputs import FeatureMaps
-from ttm.policy.layers import Mlp
+from ttm.policy.layers import AttentionBlock, Mlp, SelfAttention
 from ttm.policy.vision import CameraTokens
 
 NODE = "_OneDnnLinearBackward"

@@ -32,21 +32,16 @@ from ttm.policy.engines import (
     CompiledTorchEngine,
     CoreTickModule,
     Engine,
+    OpenVinoEngine,
     TickLayout,
     TickModule,
     TorchEngine,
     example_tick,
+    make_engine,
     random_tick,
-)
-from ttm.policy.openvino_engine import (
-    CompiledModule,
-    LayerNormGroups,
-    OpenVinoEngine,
-    PlanarPointwise,
     require_agreement,
-    trace,
 )
-from ttm.policy.runner import make_engine
+from ttm.policy.openvino_engine import CompiledModule, LayerNormGroups, PlanarPointwise, trace
 
 CPU = torch.device("cpu")
 
@@ -310,9 +305,7 @@ def test_what_does_not_go_together_is_an_error(
 
 
 def test_auto_is_openvino_on_a_cpu(policy: Policy, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        "ttm.policy.openvino_engine.OpenVinoEngine", lambda policy, precision: precision
-    )
+    monkeypatch.setattr("ttm.policy.engines.OpenVinoEngine", lambda policy, precision: precision)
     assert make_engine(policy, CPU, precision="bfloat16") == "bfloat16"
     assert isinstance(make_engine(policy, CPU, "torch"), TorchEngine)
 

@@ -27,7 +27,7 @@ from ttm.policy.cores.core import CoreState
 from ttm.policy.cores.ttm import Summarizer
 from ttm.policy.memory_attention import MemoryAttention, Which, cell_centres
 from ttm.policy.spec import Observation
-from ttm.policy.vision import FilmEfficientNet
+from ttm.policy.vision import film_efficientnet
 
 Observe = Callable[[int], Observation]
 MEMORY, READ, INPUTS = 4, 3, 2 * 2 + 1 + 2
@@ -182,7 +182,7 @@ def test_cells_look_where_the_network_does() -> None:
     torch.manual_seed(0)
     vision = VisionConfig(width_coefficient=0.5, depth_coefficient=0.5, reduction=8, norm="group")
     network, image = (
-        FilmEfficientNet(vision, 8, (72, 64)),
+        film_efficientnet(vision, 8, (72, 64)),
         torch.rand(1, 3, 72, 64, requires_grad=True),
     )
     features = network(image, torch.zeros(1, 8))

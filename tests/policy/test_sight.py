@@ -22,8 +22,8 @@ from ttm.policy import (
     load_checkpoint,
     save_checkpoint,
 )
+from ttm.policy.config import SIGHT_CELLS
 from ttm.policy.inputs import FeatureMaps
-from ttm.policy.presets import SIGHT_CELLS
 from ttm.policy.sight import EMBEDDING, LOG_WEIGHT, MEAN, SOURCES, SightMemory, cell_colours
 
 WIDTH, SELECTORS = 24, 3
@@ -103,7 +103,10 @@ def test_a_remembered_colour_is_found_before_anything_is_learned() -> None:
                 seen = torch.zeros(1, 1, EMBEDDING + 32)
                 seen[..., :EMBEDDING] = sight.colour(flat) + sight.shade(flat)
                 cells = (scene.flatten(2).transpose(1, 2) - 0.5) * 4
-                where = sight._found(seen, sight._cells(cells), torch.tensor([0]))[0, 0, EMBEDDING:]
+                here = sight.colour(cells) + sight.shade(cells)
+                where = sight._found(seen, here, here.mean(dim=1), torch.tensor([0]))[
+                    0, 0, EMBEDDING:
+                ]
                 nearest = int((sight.positions - where).square().sum(dim=1).argmin())
             at = divmod(nearest, SIGHT_CELLS)
             found += abs(at[0] - row) <= 1 and abs(at[1] - column) <= 1

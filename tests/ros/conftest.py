@@ -33,11 +33,10 @@ from rosgraph_msgs.msg import Clock
 from std_msgs.msg import Bool, Float32MultiArray, String
 from std_srvs.srv import Trigger
 
-from ttm.policy.checkpoint import save_checkpoint
-from ttm.policy.policy import Policy
-from ttm.policy.presets import PRESETS
+from ttm.policy import PRESETS, Policy, save_checkpoint
+from ttm.sim import TASK_NAMES
 from ttm.sim.kitchen.spec import SPEC
-from ttm.sim.tasks.table import TASK_NAMES, instructions_of
+from ttm.sim.tasks.table import instructions_of
 from ttm_policy.contract import EXECUTED_ACTION, ImageSource, load_contract
 from ttm_policy.messages import (
     MESSAGE_TYPES,

@@ -8,7 +8,7 @@ import pytest
 import rclpy
 from rclpy.node import Node
 
-from ttm.policy.errors import UserError
+from ttm.policy import UserError
 from ttm_policy.node_parameters import declare_parameters, read_parameters
 from ttm_policy.parameters import PolicyParameters, require_known
 

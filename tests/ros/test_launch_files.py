@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import yaml
 
-from ttm.policy.errors import UserError
+from ttm.policy import UserError
 from ttm.sim.shipped import FIRST_DEMONSTRATION_SEED, SHIPPED_CHECKPOINT
 from ttm_policy.contract import default_contract
 from ttm_policy.launching import (

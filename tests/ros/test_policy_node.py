@@ -11,7 +11,7 @@ import numpy as np
 from lifecycle_msgs.msg import Transition
 from node_process import WAIT_S
 
-from ttm.policy.runner import PolicyRunner
+from ttm.policy import PolicyRunner
 
 CAN, BOX = "pick up the red can", "pick up the blue box"
 MOTION_TOPICS = ("cmd_vel", "servo_node/delta_twist_cmds")

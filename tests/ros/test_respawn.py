@@ -7,28 +7,36 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 from lifecycle_msgs.msg import Transition
 from rclpy.qos import QoSProfile, ReliabilityPolicy
 from std_msgs.msg import String
 
-from ttm.policy.runner import PolicyRunner
+from ttm.policy import PolicyRunner
 from ttm.policy.snapshot import snapshot_from_bytes
 
 CAN = "pick up the red can"
 BOX = "pick up the blue box"
 
 
-def test_a_killed_policy_goes_on_by_itself_unless_it_was_deactivated(
-    robot: Any, start_node: Any, checkpoint: Path, observations: list[Any], tmp_path: Path
-) -> None:
+@pytest.fixture
+def remembering(checkpoint: Path, tmp_path: Path) -> tuple[Path, dict[str, Any]]:
+    """The file in which a policy keeps its memory, and the parameters that let it."""
     path = tmp_path / "memory.npz"
-    parameters: dict[str, Any] = {
+    parameters = {
         "checkpoint": str(checkpoint),
         "engine": "torch",
         "lockstep": True,
         "recovery_path": str(path),
+        "recovery_max_age_s": 600.0,  # a busy machine takes long to start a process
     }
-    parameters["recovery_max_age_s"] = 600.0  # a busy machine takes long to start a process
+    return path, parameters
+
+
+def test_a_killed_policy_goes_on_by_itself_unless_it_was_deactivated(
+    robot: Any, start_node: Any, remembering: Any, checkpoint: Path, observations: list[Any]
+) -> None:
+    path, parameters = remembering
     runner = PolicyRunner.from_checkpoint(checkpoint, engine="torch")
     runner.reset(CAN)
     expected = [runner.step(observation).values for observation in observations[:4]]
@@ -55,22 +63,15 @@ def test_a_killed_policy_goes_on_by_itself_unless_it_was_deactivated(
     robot.wait(lambda: robot.diagnosis.startswith("inactive"), "the third process, inactive")
     assert robot.transition(Transition.TRANSITION_ACTIVATE)
     assert third.end() == 0
-    assert not list(tmp_path.glob("memory*")), "an orderly end leaves nothing to go on with"
+    assert not list(path.parent.glob("memory*")), "an orderly end leaves nothing to go on with"
 
 
 def test_a_killed_policy_waits_for_a_person_where_it_is_told_to(
-    robot: Any, start_node: Any, checkpoint: Path, observations: list[Any], tmp_path: Path
+    robot: Any, start_node: Any, remembering: Any, checkpoint: Path, observations: list[Any]
 ) -> None:
     """Then it goes on where it was. Neither observations nor an activation move the robot before."""
-    path = tmp_path / "memory.npz"
-    parameters: dict[str, Any] = {
-        "checkpoint": str(checkpoint),
-        "engine": "torch",
-        "lockstep": True,
-        "recovery_path": str(path),
-        "recovery_max_age_s": 600.0,
-        "resume_after_crash": "never",
-    }
+    path, parameters = remembering
+    parameters["resume_after_crash"] = "never"
     runner = PolicyRunner.from_checkpoint(checkpoint, engine="torch")
     runner.reset(CAN)
     expected = [runner.step(observation).values for observation in observations[:3]]

@@ -12,15 +12,13 @@ from typing import Any
 
 import numpy as np
 
+from ttm.policy import PolicyRunner
 from ttm.policy.config import EngineName
-from ttm.policy.runner import PolicyRunner
+from ttm.sim import KitchenEnv, load_evaluation, make_env
 from ttm.sim.actors import PolicyActor
 from ttm.sim.condition import Condition
-from ttm.sim.environment import make_env
 from ttm.sim.kitchen.spec import SPEC
-from ttm.sim.kitchen_env import KitchenEnv
 from ttm.sim.probes import PROBES, Trial
-from ttm.sim.results import load_evaluation
 from ttm.sim.rollout import Actor, Outcome, delayed, run_episode
 from ttm.training.robot.robot import RobotCommand
 from ttm_policy.simulator.robot import episode_json

@@ -10,7 +10,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-from ttm.policy.spec import ActionPart, CameraSpec, PolicySpec, ProprioceptionSpec
+from ttm.policy import ActionPart, CameraSpec, PolicySpec, ProprioceptionSpec
 
 RED, BLUE = (200, 30, 30), (30, 30, 200)
 STEP_M = 0.1

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from ttm.datasets.dataset import open_dataset
-from ttm.policy.errors import UserError
+from ttm.datasets import open_dataset
+from ttm.policy import UserError
 from ttm.sim.collect import CollectCommand
 from ttm.sim.environment import EnvFacts, inspect_env, require_memory_tasks, reset_options
 

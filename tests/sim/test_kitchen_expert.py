@@ -3,9 +3,8 @@
 import numpy as np
 import pytest
 
+from ttm.sim import TASK_NAMES, KitchenEnv
 from ttm.sim.kitchen.spec import SPEC
-from ttm.sim.kitchen_env import KitchenEnv
-from ttm.sim.tasks.table import TASK_NAMES
 
 
 @pytest.fixture(scope="module")

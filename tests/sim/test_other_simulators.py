@@ -10,15 +10,14 @@ import gymnasium
 import numpy as np
 import pytest
 
-from ttm.datasets.dataset import open_dataset
-from ttm.policy.checkpoint import save_checkpoint
-from ttm.policy.errors import UserError
+from ttm.datasets import open_dataset
+from ttm.policy import UserError, save_checkpoint
+from ttm.sim import evaluate, load_evaluation, make_env
 from ttm.sim.actors import untrained_policy
 from ttm.sim.collect import CollectCommand
-from ttm.sim.environment import inspect_env, make_env, same_environment, spec_of, tasks_of
-from ttm.sim.evaluation import EvaluateCommand, evaluate
+from ttm.sim.environment import inspect_env, same_environment, spec_of, tasks_of
+from ttm.sim.evaluation import EvaluateCommand
 from ttm.sim.kitchen.spec import SPEC as KITCHEN_SPEC
-from ttm.sim.results import load_evaluation
 
 POINT = "point_env:test/Point-v0"
 

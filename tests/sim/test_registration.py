@@ -10,8 +10,8 @@ import pytest
 from gymnasium.utils.env_checker import check_env
 
 import ttm.sim
-from ttm.policy.errors import UserError
-from ttm.sim.kitchen_env import KitchenEnv
+from ttm.policy import UserError
+from ttm.sim import KitchenEnv
 from ttm.sim.registration import register_kitchen
 
 

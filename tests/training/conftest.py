@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ttm.datasets.writer import EpisodeWriter
-from ttm.policy.spec import ActionPart, CameraSpec, PolicySpec, ProprioceptionSpec
+from ttm.datasets import EpisodeWriter
+from ttm.policy import ActionPart, CameraSpec, PolicySpec, ProprioceptionSpec
 from ttm.training.train import TrainCommand
 from ttm.training.trainer import Trainer
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -31,8 +32,7 @@ Cell = str | Callable[[Any], str]
 def rows_table(title: str, columns: Mapping[str, Cell], rows: Iterable[Any]) -> Table:
     """Return a compact table with one line for each of `rows`.
 
-    columns: heading -> cell, such as `"median": "{median_ms:.2f} ms"`. The first column is text, the
-    others hold figures.
+    columns: heading -> cell, such as `"median": "{median_ms:.2f} ms"`.
     """
     table = compact_table(title, tuple(columns))
     for row in rows:
@@ -64,9 +64,16 @@ class Report:
         if notes:
             self.text(notes)
 
-    def rows(self, name: str, title: str, columns: Mapping[str, Cell], rows: list[Figures]) -> None:
-        """Print `rows` as by `rows_table`, and keep them as the figures called `name`."""
-        self.table(rows_table(title, columns, rows))
+    def rows(
+        self,
+        name: str,
+        title: str,
+        columns: Mapping[str, Cell],
+        rows: list[Figures],
+        notes: str = "",
+    ) -> None:
+        """Print `rows` as by `rows_table` with notes below, and keep them as the figures called `name`."""
+        self.table(rows_table(title, columns, rows), notes)
         self.figures[name] = rows
 
     def write(self) -> None:
@@ -93,12 +100,10 @@ def bar_table(title: str, rows: Iterable[Line]) -> Table:
         "figure": lambda row: row.what,
         "value": lambda row: decimals(row.value, row.digits),
         "bar": lambda row: row.bar,
-        "holds": lambda row: "" if row.holds is None else ("yes" if row.holds else "no"),
+        "holds": lambda row: {None: "", True: "yes", False: "no"}[row.holds],
     }
     return rows_table(title, columns, rows)
 
-
-# Timing in turns
 
 Times = npt.NDArray[np.float64]
 """Seconds of single calls."""
@@ -117,15 +122,14 @@ def interleaved(
 ) -> dict[str, Times]:
     """Return the seconds of each contender's calls, (blocks * (block - dropped),).
 
-    The contenders take turns in short blocks, so that a machine that becomes slower or faster does
-    so for all of them. The first calls of a block are dropped, because the threads of the library
-    that ran before keep the cores busy for some milliseconds while they wait for more work.
+    They take turns in short blocks, so that a machine that becomes slower does so for all of them. The
+    first calls of a block are dropped: the threads of the library that ran before keep the cores busy.
     """
-    taken: dict[str, list[Times]] = {name: [] for name in contenders}
+    taken: dict[str, list[Times]] = {name: [np.empty(0)] for name in contenders}
     for _ in range(blocks):
         for name, call in contenders.items():
             taken[name].append(repeated(call, block)[dropped:])
-    return {name: np.concatenate(times or [np.empty(0)]) for name, times in taken.items()}
+    return {name: np.concatenate(times) for name, times in taken.items()}
 
 
 def repeated(call: Callable[[], object], count: int) -> Times:
@@ -143,9 +147,6 @@ def median_ms(times: Times) -> float:
     return float(np.median(times)) * 1e3
 
 
-# Made-up observations
-
-
 def random_observation(spec: PolicySpec, rng: np.random.Generator) -> Observation:
     """Return an observation of noise."""
     frames = {
@@ -155,17 +156,12 @@ def random_observation(spec: PolicySpec, rng: np.random.Generator) -> Observatio
     return {**frames, **vectors}
 
 
-# The cost of one step of a temporal core
-
-
 @dataclass(frozen=True)
 class CountedStep:
-    """One step at batch 1, as PyTorch counts it."""
+    """One step at batch 1: multiply-adds of matrix products, values that are carried, weights."""
 
     multiply_adds: int
-    """Multiply-adds of matrix products. The counter sees nothing else."""
     state_values: int
-    """Number of values that the core carries from tick to tick."""
     parameters: int
 
 
@@ -194,3 +190,13 @@ def counted_step(config: CoreConfig, width: int, num_inputs: int) -> CountedStep
 def num_parameters(module: torch.nn.Module) -> int:
     """Return the number of weights of a module."""
     return sum(parameter.numel() for parameter in module.parameters())
+
+
+def resident_mb(process: int | None = None) -> float | None:
+    """Return the resident memory (MB) of a process, by default this one; None where it is unknown."""
+    try:
+        status = Path(f"/proc/{process or 'self'}/status").read_text()
+    except OSError:
+        return None
+    found = re.search(r"^VmRSS:\s+(\d+)", status, re.MULTILINE)
+    return int(found[1]) / 1e3 if found else None

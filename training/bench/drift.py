@@ -9,10 +9,11 @@ are those of the demonstrator, as in validation.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping, Sequence
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import chain as joined
+from itertools import cycle
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -25,7 +26,7 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from ttm.datasets.dataset import VectorStatistics, dataset_statistics
-from ttm.datasets.windows import WindowDataset, resized_spec
+from ttm.datasets.windows import WindowDataset, policy_inputs, resized_spec
 from ttm.policy.checkpoint import load_checkpoint
 from ttm.policy.cores.core import reset_where
 from ttm.policy.errors import UserError, options, require_at_least, require_some
@@ -34,8 +35,8 @@ from ttm.policy.inputs import FeatureMaps
 from ttm.policy.policy import PREVIOUS_ACTION, Policy
 from ttm.sim.shipped import SHIPPED, checkpoint_path
 from ttm.sim.workers import usable_cores
-from ttm.training.bench.common import Report, rows_table
-from ttm.training.data import open_all, policy_inputs, split
+from ttm.training.bench.common import Cell, Report, rows_table
+from ttm.training.data import open_all, split
 from ttm.training.validation import squared_errors
 
 Floats = npt.NDArray[np.floating]
@@ -56,9 +57,6 @@ COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#0
 """The palette of Okabe and Ito, whose colours colour-blind people can distinguish."""
 LOGARITHMIC_FROM = 100
 """Norms that differ by more than this factor are drawn on a logarithmic scale."""
-
-
-# Chains of episodes
 
 
 class Stretch(NamedTuple):
@@ -101,9 +99,6 @@ def seams(chain: Chain) -> Bools:
     return found
 
 
-# A policy's runs over them
-
-
 @dataclass(frozen=True)
 class ChainRun:
     """C chains of T ticks, run in one way."""
@@ -129,17 +124,17 @@ def measure(
 ) -> DriftRuns:
     """Run `policy`, in evaluation mode, over `chains`.
 
-    episodes: one window for each whole episode.
-    statistics: of the actions; their standard deviations are the unit of the errors.
+    episodes: one window for each whole episode. statistics: of the actions; their standard deviations
+    are the unit of the errors.
     """
-    needed = sorted({stretch.episode for chain in chains for stretch in chain})
+    needed = {stretch.episode for chain in chains for stretch in chain}
     encoded = {number: encode(policy, episodes, number) for number in needed}
-    inputs = {
-        name: torch.stack(
-            [torch.cat([encoded[s.episode][name][s.first : s.stop] for s in c]) for c in chains]
-        )
-        for name in encoded[needed[0]]
-    }  # (C, T, ...)
+
+    def along(chain: Chain, name: str) -> Tensor:
+        return torch.cat([encoded[s.episode][name][s.first : s.stop] for s in chain])
+
+    names = next(iter(encoded.values()))
+    inputs = {name: torch.stack([along(c, name) for c in chains]) for name in names}  # (C, T, ...)
     reset = np.stack([seams(chain) for chain in chains])
     actions = inputs["actions"].cpu()
 
@@ -181,13 +176,10 @@ def carry_actions(policy: Policy, episodes: WindowDataset, chain: Chain, tokens:
 
     tokens: (T, N, D) of the chain, which are changed.
     """
-    where, tick = policy.token_sources[PREVIOUS_ACTION], 0
-    for before in chain[:-1]:
-        tick += before.stop - before.first
-        executed = episodes.episodes[before.episode].executed_actions[-1]
-        normalized = policy.normalizer.normalize_executed(
-            torch.from_numpy(executed).to(tokens)[None, None]
-        )
+    where = policy.token_sources[PREVIOUS_ACTION]
+    for before, tick in zip(chain, np.flatnonzero(seams(chain)), strict=False):
+        executed = torch.from_numpy(episodes.episodes[before.episode].executed_actions[-1])
+        normalized = policy.normalizer.normalize_executed(executed.to(tokens)[None, None])
         tokens[tick, where] = policy.action_token(normalized, None)[0, 0]  # of (1, 1, 1, D)
 
 
@@ -201,8 +193,8 @@ def run_core(policy: Policy, inputs: Mapping[str, Tensor], reset: Tensor) -> tup
     Returns the norms of the memory, (C, T), and the actions, (C, T, A).
     """
     tokens, colours = inputs["tokens"], inputs.get("colours")
-    initial = policy.initial_state(len(tokens))
-    state, norms, actions = initial, [], []
+    state = initial = policy.initial_state(len(tokens))
+    norms, actions = [], []
     reset = reset.to(tokens.device)
     chain = torch.arange(len(tokens), device=tokens.device).unsqueeze(1)
     for tick in range(tokens.shape[1]):
@@ -210,15 +202,10 @@ def run_core(policy: Policy, inputs: Mapping[str, Tensor], reset: Tensor) -> tup
         seen = None if colours is None else FeatureMaps(colours[:, tick], chain)
         raw, state = policy.step_encoded(tokens[:, tick, None], seen, state)
         norms.append(policy.core.memory_norms(state).mean(dim=1))
-        measured = {
-            vector.name: inputs[f"measured {vector.name}"][:, tick, None]
-            for vector in policy.spec.proprioception
-        }
+        names = (vector.name for vector in policy.spec.proprioception)
+        measured = {name: inputs[f"measured {name}"][:, tick, None] for name in names}
         actions.append(policy.decode(raw, measured))
     return torch.stack(norms, dim=1).cpu().numpy(), torch.cat(actions, dim=1).cpu()
-
-
-# Their summary, with 95 % intervals by resampling the chains (bootstrap, Efron 1979)
 
 
 @dataclass(frozen=True)
@@ -229,6 +216,11 @@ class Estimate:
     low: float
     high: float
 
+    @classmethod
+    def of(cls, samples: Floats) -> Estimate:
+        """Return the first sample, that of the chains themselves, with the interval of the others."""
+        return cls(float(samples[0]), *np.quantile(samples[1:], [0.025, 0.975]).tolist())
+
     def __str__(self) -> str:
         digits = ".2f" if self.high < 100 else ".3g"
         return f"{self.value:{digits}} ({self.low:{digits}} to {self.high:{digits}})"
@@ -236,25 +228,24 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Bin:
-    """Successive ticks of all chains."""
+    """Successive ticks of all chains, from `first` to `stop` (exclusive), with standard errors."""
 
     first: int
-    """The first tick."""
     stop: int
-    """The end (exclusive)."""
     norm: float
     """Mean norm of the tokens of the memory."""
     norm_deviation: float
-    """Standard error of `norm`."""
     error: float
     """Normalised action error: root mean square, in standard deviations of the actions in the data."""
     error_deviation: float
-    """Standard error of `error`."""
 
 
 @dataclass(frozen=True)
 class DriftSummary:
-    """How the errors of one policy and the norm of its memory change as the memory ages."""
+    """How the errors of one policy and the norm of its memory change as the memory ages.
+
+    Intervals are those of resampled chains (bootstrap, Efron 1979).
+    """
 
     kept: list[Bin]
     control: list[Bin]
@@ -291,17 +282,9 @@ class DriftSummary:
 
     def to_json(self) -> dict[str, Any]:
         """Return plain data, with None in place of infinity and NaN, which JSON does not have."""
-        plain: dict[str, Any] = finite({"verdict": self.verdict, **asdict(self)})
+        text = json.dumps({"verdict": self.verdict, **asdict(self)})
+        plain: dict[str, Any] = json.loads(text, parse_constant=lambda _: None)
         return plain
-
-
-def finite(data: Any) -> Any:
-    """Replace infinity and NaN in nested data by None."""
-    if isinstance(data, dict):
-        return {name: finite(value) for name, value in data.items()}
-    if isinstance(data, list):
-        return [finite(value) for value in data]
-    return None if isinstance(data, float) and not math.isfinite(data) else data
 
 
 def summarize(runs: DriftRuns, bin_ticks: int, seed: int = SEED) -> DriftSummary:
@@ -327,7 +310,15 @@ def summarize(runs: DriftRuns, bin_ticks: int, seed: int = SEED) -> DriftSummary
 
     def means(values: Floats, at: slice) -> Floats:
         """Return the mean of (C, T) at these ticks over all chains, and over each resampling of them."""
-        found: Floats = values[:, at].mean(axis=1)[chosen].mean(axis=1)
+        return np.asarray(values[:, at].mean(axis=1)[chosen].mean(axis=1))
+
+    def bins(run: ChainRun) -> list[Bin]:
+        found = []
+        for first in range(0, ticks, bin_ticks):
+            at = slice(first, min(first + bin_ticks, ticks))
+            samples = means(run.norms, at), np.sqrt(means(run.errors, at))
+            figures = (float(f) for s in samples for f in (s[0], s[1:].std()))
+            found.append(Bin(at.start, at.stop, *figures))
         return found
 
     kept, control, norms = runs.kept.errors, runs.control.errors, runs.kept.norms
@@ -335,34 +326,14 @@ def summarize(runs: DriftRuns, bin_ticks: int, seed: int = SEED) -> DriftSummary
         np.sqrt(means(errors, late) / means(errors, early)) for errors in (kept, control)
     )
     return DriftSummary(
-        kept=bins(runs.kept, bin_ticks, means),
-        control=bins(runs.control, bin_ticks, means),
-        growth=estimate(growth),
-        control_growth=estimate(control_growth),
-        drift=estimate(growth / control_growth),
-        norm_growth=estimate(means(norms, late) / means(norms, early)),
-        cost=estimate(np.sqrt(means(kept, after) / means(control, after))),
+        kept=bins(runs.kept),
+        control=bins(runs.control),
+        growth=Estimate.of(growth),
+        control_growth=Estimate.of(control_growth),
+        drift=Estimate.of(growth / control_growth),
+        norm_growth=Estimate.of(means(norms, late) / means(norms, early)),
+        cost=Estimate.of(np.sqrt(means(kept, after) / means(control, after))),
     )
-
-
-def estimate(samples: Floats) -> Estimate:
-    """Return the first of `samples`, that of the chains themselves, with the interval of the others."""
-    low, high = np.quantile(samples[1:], [0.025, 0.975])
-    return Estimate(float(samples[0]), float(low), float(high))
-
-
-def bins(run: ChainRun, bin_ticks: int, means: Callable[[Floats, slice], Floats]) -> list[Bin]:
-    """Return the means of successive ticks with their standard errors."""
-    ticks, found = run.errors.shape[1], []
-    for first in range(0, ticks, bin_ticks):
-        at = slice(first, min(first + bin_ticks, ticks))
-        norm, error = means(run.norms, at), np.sqrt(means(run.errors, at))
-        figures = (float(f) for samples in (norm, error) for f in (samples[0], samples[1:].std()))
-        found.append(Bin(at.start, at.stop, *figures))
-    return found
-
-
-# The chart
 
 
 def draw_drift(summaries: Mapping[str, DriftSummary], path: Path) -> None:
@@ -370,20 +341,18 @@ def draw_drift(summaries: Mapping[str, DriftSummary], path: Path) -> None:
     figure = Figure(figsize=(11, 4.8), dpi=130, layout="constrained")
     FigureCanvasAgg(figure)
     norm_axes, error_axes = figure.subplots(1, 2)
-    for number, (name, summary) in enumerate(summaries.items()):
-        colour = COLOURS[number % len(COLOURS)]
+    norms = []
+    for (name, summary), colour in zip(summaries.items(), cycle(COLOURS), strict=False):
         for bins, style in ((summary.kept, "-"), (summary.control, "--")):
             draw_line(norm_axes, bins, "norm", colour, style)
             draw_line(error_axes, bins, "error", colour, style)
+            norms += [found.norm for found in bins]
         norm_axes.plot([], [], color=colour, label=name)
     norm_axes.plot([], [], "--", color="#666666", label="the same, memory reset at every seam")
     norm_axes.set_title("Does the memory grow?", loc="left")
     norm_axes.set_ylabel("mean norm of a memory token")
     error_axes.set_title("Do the actions get worse?", loc="left")
     error_axes.set_ylabel("action error (standard deviations)")
-    norms = [
-        found.norm for summary in summaries.values() for found in (*summary.kept, *summary.control)
-    ]
     logarithmic = max(norms) > LOGARITHMIC_FROM * min(norms) > 0
     norm_axes.set(yscale="log") if logarithmic else norm_axes.set_ylim(bottom=0)
     error_axes.set_ylim(bottom=0)
@@ -402,17 +371,12 @@ def draw_line(axes: Axes, bins: list[Bin], what: str, colour: str, style: str) -
     A solid line, for a memory that is kept, has a band of one standard error on either side.
     """
     ticks = [(found.first + found.stop) / 2 for found in bins]
-    means = [getattr(found, what) for found in bins]
+    means = np.array([getattr(found, what) for found in bins])
     axes.plot(ticks, means, style, color=colour, linewidth=1.8 if style == "-" else 1.2)
     if style == "-":
-        spread = [getattr(found, f"{what}_deviation") for found in bins]
-        low, high = (
-            [mean + side * s for mean, s in zip(means, spread, strict=True)] for side in (-1, 1)
-        )
+        spread = np.array([getattr(found, f"{what}_deviation") for found in bins])
+        low, high = means - spread, means + spread
         axes.fill_between(ticks, low, high, color=colour, alpha=0.15, linewidth=0)
-
-
-# The command
 
 
 @dataclass(frozen=True)
@@ -489,21 +453,16 @@ def named_checkpoints(checkpoints: Sequence[Path]) -> dict[str, Path]:
 
 def print_drift(report: Report, name: str, summary: DriftSummary) -> None:
     """Print errors and norms by tick number, the verdict, and the cost of keeping the memory."""
-    table = rows_table(
-        f"{name}: normalised action error, and norm of the tokens of the memory",
-        {
-            "ticks": lambda bins: f"{bins[0].first} to {bins[0].stop - 1}",
-            "error": lambda bins: f"{bins[0].error:.3f} ± {bins[0].error_deviation:.3f}",
-            "error,\nmemory reset": lambda bins: (
-                f"{bins[1].error:.3f} ± {bins[1].error_deviation:.3f}"
-            ),
-            "norm": lambda bins: f"{bins[0].norm:.2f}",
-            "norm,\nmemory reset": lambda bins: f"{bins[1].norm:.2f}",
-        },
-        zip(summary.kept, summary.control, strict=True),
-    )
+    columns: dict[str, Cell] = {
+        "ticks": lambda both: f"{both[0].first} to {both[0].stop - 1}",
+        "error": lambda both: f"{both[0].error:.3f} ± {both[0].error_deviation:.3f}",
+        "error,\nmemory reset": lambda both: f"{both[1].error:.3f} ± {both[1].error_deviation:.3f}",
+        "norm": lambda both: f"{both[0].norm:.2f}",
+        "norm,\nmemory reset": lambda both: f"{both[1].norm:.2f}",
+    }
+    title = f"{name}: normalised action error, and norm of the tokens of the memory"
     report.table(
-        table,
+        rows_table(title, columns, zip(summary.kept, summary.control, strict=True)),
         f"{name} {summary.in_words()}\n"
         f"{name}: a memory kept over seams costs {summary.cost} times the error",
     )

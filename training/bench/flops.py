@@ -17,7 +17,7 @@ from ttm.policy.cores.core import CoreConfig
 from ttm.policy.cores.hourglass import HourglassConfig, parse_hierarchy
 from ttm.policy.cores.registry import sized_like
 from ttm.policy.cores.ttm import TokenTuringConfig
-from ttm.policy.presets import PRESETS
+from ttm.policy.policy import PRESETS
 from ttm.training.bench.common import Cell, Figures, Report, counted_step, decimals, rows_table
 from ttm.training.bench.flops_counts import (
     element_by_hand,
@@ -99,9 +99,6 @@ window {window}, rotary positions. Relative positions add to each layer a projec
 window: once in a sequence; in a control tick, at every tick with PyTorch, and once at load with
 OpenVINO.
 """
-
-
-# The tables of the Token Turing Machines paper
 
 
 @dataclass(frozen=True)
@@ -230,9 +227,6 @@ def explanation(row: Figures) -> str:
     return f"{name} matrix {matrix}, all {everything}: {elements}. {row['remark']}".rstrip()
 
 
-# Hourglass's hierarchies
-
-
 def measure_hierarchies(sizes: HourglassConfig, width: int) -> list[Figures]:
     """Count the paper's hierarchies in layers at full length: by its model, by element and by tick."""
     rows = []
@@ -255,9 +249,6 @@ def as_in_cost_model(sizes: HourglassConfig) -> HourglassConfig:
     return replace(
         sizes, process_size=1, pooling="attention", upsampling="attention", position="rotary"
     )
-
-
-# The command
 
 
 @dataclass(frozen=True)
@@ -283,12 +274,14 @@ class BenchFlopsCommand:
             print_paper_table(report, title, rows)
             report.figures["tables"].append({"title": title, "rows": rows})
         report.text(LAYER_NORMS)
-        self._report_cores(report)
-        self._report_hierarchies(report)
+        sizes = sized_like("hourglass", PRESETS[self.preset].core)
+        assert isinstance(sizes, HourglassConfig)
+        self._report_cores(report, sizes)
+        self._report_hierarchies(report, sizes)
         report.write()
         return 0
 
-    def _report_cores(self, report: Report) -> None:
+    def _report_cores(self, report: Report, hourglass: HourglassConfig) -> None:
         config = PRESETS[self.preset]
         # Besides cameras and proprioception, the previous action and the instruction are one token each.
         tokens = config.tokens_per_camera * CAMERAS + PROPRIOCEPTION + 2
@@ -304,45 +297,33 @@ class BenchFlopsCommand:
         columns: dict[str, Cell] = {
             "core": "{name}",
             "parameters": "{parameters:,}",
-            "counter": lambda row: f"{row['counter_multiply_adds'] / 1e6:.2f}",
-            "by\nhand": lambda row: scaled(row["matrix_multiply_adds"], 1e6, 2),
-            "all": lambda row: scaled(row["total"], 1e6, 2),
+            "counter": scaled("counter_multiply_adds", 1e6, 2),
+            "by\nhand": scaled("matrix_multiply_adds", 1e6, 2),
+            "all": scaled("total", 1e6, 2),
             "state\n(floats)": "{state_floats:,}",
         }
-        sizes = self._hourglass()
-        cost = float(parse_hierarchy(sizes.hierarchy).linear_cost)
-        note = (
-            f"  hourglass: {sizes.hierarchy}, with a linear cost of {cost:g} layers; see below.\n"
+        cost = float(parse_hierarchy(hourglass.hierarchy).linear_cost)
+        note = f"with a linear cost of {cost:g} layers; see below.\n"
+        report.table(
+            rows_table(title, columns, rows), f"  hourglass: {hourglass.hierarchy}, {note}"
         )
-        report.table(rows_table(title, columns, rows), note)
         report.figures["cores"] = {"preset": self.preset, "rows": rows}
 
-    def _report_hierarchies(self, report: Report) -> None:
-        sizes, width = self._hourglass(), PRESETS[self.preset].width
-        report.rows(
-            "hierarchies",
-            "Hourglass: the paper's linear cost model, and matrix products counted",
-            {
-                "hierarchy": "{hierarchy}",
-                "model": "{model:.2f}",
-                "element": "{element:.2f}",
-                "element\n/ model": lambda row: f"{row['element'] / row['model']:.2f}",
-                "tick": "{tick:.2f}",
-                "tick\n/ model": lambda row: f"{row['tick'] / row['model']:.2f}",
-            },
-            measure_hierarchies(sizes, width),
-        )
+    def _report_hierarchies(self, report: Report, sizes: HourglassConfig) -> None:
+        width = PRESETS[self.preset].width
+        title = "Hourglass: the paper's linear cost model, and matrix products counted"
+        columns: dict[str, Cell] = {
+            "hierarchy": "{hierarchy}",
+            "model": "{model:.2f}",
+            "element": "{element:.2f}",
+            "element\n/ model": lambda row: f"{row['element'] / row['model']:.2f}",
+            "tick": "{tick:.2f}",
+            "tick\n/ model": lambda row: f"{row['tick'] / row['model']:.2f}",
+        }
+        used = {"width": width, "window": sizes.window, "mlp_size": sizes.mlp_size}
         layer = hourglass_layer(as_in_cost_model(sizes), width, sizes.window).matrix
-        window, mlp_size = sizes.window, sizes.mlp_size
-        report.text(
-            HIERARCHY_NOTES.format(layer=layer, width=width, window=window, mlp_size=mlp_size)
-        )
-
-    def _hourglass(self) -> HourglassConfig:
-        """Return the configuration of the preset's Hourglass."""
-        config = sized_like("hourglass", PRESETS[self.preset].core)
-        assert isinstance(config, HourglassConfig)
-        return config
+        notes = HIERARCHY_NOTES.format(layer=layer, **used)
+        report.rows("hierarchies", title, columns, measure_hierarchies(sizes, width), notes)
 
 
 def print_paper_table(report: Report, title: str, rows: list[Figures]) -> None:
@@ -350,17 +331,17 @@ def print_paper_table(report: Report, title: str, rows: list[Figures]) -> None:
     columns: dict[str, Cell] = {
         "model": "{name}",
         "n": "{num_inputs}",
-        "counter": lambda row: scaled(row["counter_multiply_adds"], 1e9, 3),
-        "by\nhand": lambda row: scaled(row["matrix_multiply_adds"], 1e9, 3),
-        "all": lambda row: scaled(row["total"], 1e9, 3),
-        "paper": lambda row: decimals(row["paper_gflops"], 3),
-        "matrix\n/ paper": lambda row: decimals(row["matrix_to_paper"], 3),
-        "all\n/ paper": lambda row: decimals(row["total_to_paper"], 3),
+        "counter": scaled("counter_multiply_adds", 1e9, 3),
+        "by\nhand": scaled("matrix_multiply_adds", 1e9, 3),
+        "all": scaled("total", 1e9, 3),
+        "paper": scaled("paper_gflops", 1, 3),
+        "matrix\n/ paper": scaled("matrix_to_paper", 1, 3),
+        "all\n/ paper": scaled("total_to_paper", 1, 3),
     }
     notes = "".join(f"  {explanation(row)}\n" for row in rows)
     report.table(rows_table(f"{title} (GFLOPs a step)", columns, rows), notes)
 
 
-def scaled(count: float | None, unit: float, digits: int) -> str:
-    """Return a count in millions or billions, or a dash."""
-    return decimals(None if count is None else count / unit, digits)
+def scaled(field: str, unit: float, digits: int) -> Cell:
+    """Return the text of a count in millions or billions, or a dash."""
+    return lambda row: decimals(None if row[field] is None else row[field] / unit, digits)

@@ -10,19 +10,19 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import astuple, dataclass
 from fractions import Fraction
-from types import MappingProxyType
 from typing import Any
 
-from ttm.policy.cores.baselines import LstmConfig, TemporalMixerConfig
-from ttm.policy.cores.core import CoreConfig
-from ttm.policy.cores.hourglass import HourglassConfig, parse_hierarchy
-from ttm.policy.cores.sequence import ReadSizes, WindowedConfig
-from ttm.policy.cores.tlb import TemporalLatentBottleneckConfig
-from ttm.policy.cores.transformers import (
+from ttm.policy.cores.baselines import (
     CausalTransformerConfig,
     FrameStackingConfig,
+    LstmConfig,
     RecurrentTransformerConfig,
+    TemporalMixerConfig,
 )
+from ttm.policy.cores.core import CoreConfig
+from ttm.policy.cores.hourglass import HourglassConfig, parse_hierarchy
+from ttm.policy.cores.sequence import SequenceConfig
+from ttm.policy.cores.tlb import TemporalLatentBottleneckConfig
 from ttm.policy.cores.ttm import TokenTuringConfig
 from ttm.policy.cores.ttm_variants import MHA_HEADS, WRITE_HIDDEN, WRITE_TOKENS
 
@@ -91,9 +91,6 @@ def step_by_hand(config: CoreConfig, width: int, num_inputs: int) -> StepOperati
     return None if count is None else count(config, width, num_inputs)
 
 
-# Layers
-
-
 def dense(tokens: int, in_size: int, out_size: int) -> Operations:
     """Count a linear layer with a bias."""
     return Operations(matrix=tokens * in_size * out_size, additions=tokens * out_size)
@@ -107,11 +104,6 @@ def layer_norm(tokens: int, width: int) -> Operations:
 def residual(tokens: int, width: int) -> Operations:
     """Count one addition a value: a residual connection, or a positional embedding."""
     return Operations(additions=tokens * width)
-
-
-def rotation(tokens: int, width: int) -> Operations:
-    """Count a rotary embedding: two products and their sum for each value."""
-    return Operations(additions=3 * tokens * width)
 
 
 def mlp(tokens: int, in_size: int, hidden_size: int, out_size: int) -> Operations:
@@ -204,9 +196,6 @@ def pooled_summary(tokens: int, summaries: int, width: int) -> Operations:
     return Operations(additions=(sum(ends) - sum(starts) + summaries) * width)
 
 
-# The Token Turing Machine with all its variants
-
-
 def token_turing(c: TokenTuringConfig, width: int, num_inputs: int) -> StepOperations:
     """Count a step: read [M ‖ I] to r tokens, process them, write [M ‖ I ‖ O] to m tokens.
 
@@ -215,15 +204,13 @@ def token_turing(c: TokenTuringConfig, width: int, num_inputs: int) -> StepOpera
     processed = c.process_size + c.memory_size * c.process_memory
     written = c.memory_size + num_inputs + c.process_size * c.write_outputs
     return StepOperations(
-        read=read(c, num_inputs, width),
-        process=process(c, processed, width),
-        write=write(c, written, width),
+        read(c, num_inputs, width), process(c, processed, width), write(c, written, width)
     )
 
 
 def summary(c: TokenTuringConfig, tokens: int, summaries: int, width: int) -> Operations:
     """Count S_k of `tokens`, with the outer positional embedding."""
-    position = outer_position(c, tokens, width)
+    position = residual(tokens * c.positional_embedding, width)
     if c.summarizer == "mlp":
         return position + mlp_summary(tokens, summaries, width, c.bottleneck)
     if c.summarizer == "pooling":
@@ -234,18 +221,13 @@ def summary(c: TokenTuringConfig, tokens: int, summaries: int, width: int) -> Op
     return position + projections + attention(summaries, tokens, width, MHA_HEADS)
 
 
-def outer_position(c: TokenTuringConfig, tokens: int, width: int) -> Operations:
-    """Count the positional embedding of what is read or written, if there is one."""
-    return residual(tokens, width) if c.positional_embedding else Operations()
-
-
 def read(c: TokenTuringConfig, num_inputs: int, width: int) -> Operations:
     """Count the summary of [M ‖ I], or queries from the memory that attend to them."""
     r, tokens = c.process_size, c.memory_size + num_inputs
     if c.read == "summarize":
         return summary(c, tokens, r, width)
     queries = summary(c, c.memory_size, r, width) + residual(r, width)
-    context = outer_position(c, tokens, width) + keys_values(tokens, width)
+    context = residual(tokens * c.positional_embedding, width) + keys_values(tokens, width)
     return queries + context + cross_block(r, tokens, width, c.num_heads, c.mlp_size)
 
 
@@ -269,9 +251,7 @@ def write(c: TokenTuringConfig, tokens: int, width: int) -> Operations:
     if c.write == "ring":  # one slot is visited, whose candidate sees no other slot
         return summary(c, 1 + tokens - slots, 1, width) + gates(1, width)
     candidates = summary(c, tokens, slots, width)
-    if c.write == "gated":
-        return candidates + gates(slots, width)
-    return candidates
+    return candidates + gates(slots, width) if c.write == "gated" else candidates
 
 
 def gates(slots: int, width: int) -> Operations:
@@ -298,14 +278,10 @@ def erase_add(memory: int, outputs: int, width: int) -> Operations:
     return selection + softmax + vectors + erased_and_added
 
 
-# The other cores, which first read N tokens, with a positional embedding, to r tokens
-
-
-def read_inputs(c: ReadSizes, width: int, num_inputs: int) -> Operations:
-    """Count the first part of all sequence models."""
-    return residual(num_inputs, width) + mlp_summary(
-        num_inputs, c.process_size, width, c.bottleneck
-    )
+def read_inputs(c: SequenceConfig, width: int, num_inputs: int) -> Operations:
+    """Count the first part of all sequence models: N tokens, with positions, to r tokens."""
+    summarized = mlp_summary(num_inputs, c.process_size, width, c.bottleneck)
+    return residual(num_inputs, width) + summarized
 
 
 def lstm(c: LstmConfig, width: int, num_inputs: int) -> StepOperations:
@@ -324,7 +300,7 @@ def causal_transformer(c: CausalTransformerConfig, width: int, num_inputs: int) 
     """Count r new tokens that attend to the window, whose keys are rotated again at every tick."""
     new, in_window = c.process_size, c.process_size * c.window
     block = self_block(new, width, c.num_heads, c.mlp_size, past=in_window - new)
-    block += rotation(new, width) + rotation(in_window, width)
+    block += residual(3 * (new + in_window), width)  # rotations: two products and their sum
     ends = residual(new, width) + layer_norm(new, width)
     return StepOperations(read_inputs(c, width, num_inputs), ends + block * c.num_layers)
 
@@ -338,24 +314,16 @@ def recurrent_transformer(
     return StepOperations(read_inputs(c, width, num_inputs), whole)
 
 
-def frame_stacking(c: FrameStackingConfig, width: int, num_inputs: int) -> StepOperations:
-    """Count an encoder over the tokens of the window."""
-    whole = encoder(c.num_tokens, width, c.num_layers, c.num_heads, c.mlp_size)
-    return windowed(c, width, num_inputs, whole)
-
-
-def temporal_mixer(c: TemporalMixerConfig, width: int, num_inputs: int) -> StepOperations:
-    """Count an MLP-Mixer over the tokens of the window."""
-    whole = mixer(c.num_tokens, width, c.num_layers, c.token_mixing_size, c.mlp_size)
-    return windowed(c, width, num_inputs, whole)
-
-
 def windowed(
-    c: WindowedConfig, width: int, num_inputs: int, processor: Operations
+    c: FrameStackingConfig | TemporalMixerConfig, width: int, num_inputs: int
 ) -> StepOperations:
-    """Count the read of the newest tick, the embedding of the age of all ticks, and the processor."""
-    ages = residual(c.num_tokens, width)
-    return StepOperations(read_inputs(c, width, num_inputs), ages + processor)
+    """Count the read of the newest tick, the ages of all ticks, and an encoder or mixer over the window."""
+    tokens = c.num_tokens
+    if isinstance(c, TemporalMixerConfig):
+        over = mixer(tokens, width, c.num_layers, c.token_mixing_size, c.mlp_size)
+    else:
+        over = encoder(tokens, width, c.num_layers, c.num_heads, c.mlp_size)
+    return StepOperations(read_inputs(c, width, num_inputs), residual(tokens, width) + over)
 
 
 def latent_bottleneck(
@@ -377,9 +345,6 @@ def latent_bottleneck(
         process=ends + own * c.num_layers + crossed * crossings,
         write=update + keys_values(c.num_latents, width) * crossings,
     )
-
-
-# Hourglass
 
 
 def hourglass(c: HourglassConfig, width: int, num_inputs: int) -> StepOperations:
@@ -405,7 +370,7 @@ def hourglass_layer(c: HourglassConfig, width: int, elements: int, spacing: int 
     new, seen = c.process_size, c.process_size * elements
     block = keys_values(new, width) + cross_block(new, seen, width, c.num_heads, c.mlp_size)
     if c.position == "rotary":
-        return block + rotation(new, width) + rotation(seen, width)
+        return block + residual(3 * (new + seen), width)
     return block + relative_positions(new, seen, c.window * spacing, width, c.num_heads)
 
 
@@ -447,16 +412,14 @@ def element_by_hand(c: HourglassConfig, width: int) -> Fraction:
     return cost
 
 
-COUNTS: Mapping[type[CoreConfig], Callable[[Any, int, int], StepOperations]] = MappingProxyType(
-    {
-        TokenTuringConfig: token_turing,
-        LstmConfig: lstm,
-        CausalTransformerConfig: causal_transformer,
-        RecurrentTransformerConfig: recurrent_transformer,
-        FrameStackingConfig: frame_stacking,
-        TemporalMixerConfig: temporal_mixer,
-        TemporalLatentBottleneckConfig: latent_bottleneck,
-        HourglassConfig: hourglass,
-    }
-)
+COUNTS: Mapping[type[CoreConfig], Callable[[Any, int, int], StepOperations]] = {
+    TokenTuringConfig: token_turing,
+    LstmConfig: lstm,
+    CausalTransformerConfig: causal_transformer,
+    RecurrentTransformerConfig: recurrent_transformer,
+    FrameStackingConfig: windowed,
+    TemporalMixerConfig: windowed,
+    TemporalLatentBottleneckConfig: latent_bottleneck,
+    HourglassConfig: hourglass,
+}
 """Class of the configuration -> function of (configuration, width, number of input tokens)."""

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
+from itertools import product
 from pathlib import Path
 from typing import Any, Literal
 
@@ -32,9 +33,8 @@ from ttm.datasets.windows import WindowDataset
 from ttm.policy.engines import cpu_threads
 from ttm.policy.errors import UserError, options, require_above_0, require_at_least, require_some
 from ttm.policy.spec import ActionPart, CameraSpec, PolicySpec, ProprioceptionSpec
-from ttm.training.batches import BatchSource
-from ttm.training.bench.common import Figures, Report, decimals
-from ttm.training.memory_start import FromZero
+from ttm.training.batches import BatchSource, FromZero
+from ttm.training.bench.common import Cell, Figures, Report, decimals
 from ttm.training.options import AugmentationConfig
 
 Storage = Literal["ram", "raw", "gzip", "jpeg"]
@@ -45,8 +45,7 @@ JPEG_QUALITY = 90
 DETAIL = 20
 """Pixels between two random values of a picture: cameras are smooth at this scale.
 
-JPEGs of 640x480 then have about 96 kB each. Photographs have 74 to 125 kB: flower.jpg and china.jpg of
-scikit-learn, enlarged to 640x480, by `encode_jpeg` in quality 90, as the recorder writes."""
+JPEGs are then as large as those of photographs."""
 NOISE = 2.0
 """The standard deviation of a sensor's noise."""
 
@@ -76,7 +75,7 @@ NOTES = f"""\
 """
 READING_NOTES = """\
   Windows per second of processor time, read in turns in one process, neither resized nor augmented.
-  ours: in the order of a training, from files in sections (--shuffle).
+  ours: in the order of a training, from files in sections.
   robomimic: its SequenceDataset in random order, with hdf5_cache_mode "all" for ram and None for files.
 """
 NOT_THERE = "robomimic is not installed here, so that nothing is compared with it."
@@ -93,15 +92,16 @@ class FrameSize:
     @classmethod
     def parsed(cls, text: str) -> FrameSize:
         """Read a size such as 224, or 480x640:224. Raises `UserError` if it is none."""
-        found = re.fullmatch(r"(\d+)(?:x(\d+))?(?::(\d+))?", text)
-        numbers = [] if found is None else [int(part) for part in found.groups() if part]
-        if found is None or min(numbers) < 1 or (found[2] and not found[3]):
+        found = re.fullmatch(r"(\d+)(?:x(\d+)(?=:))?(?::(\d+))?", text)
+        height, width, side = (
+            (int(part or found[1]) for part in found.groups()) if found else (0,) * 3
+        )
+        if min(height, width, side) < 1:
             raise UserError(
                 f"--sizes has '{text}'; give a side such as 224, or height x width : side of the "
                 "network's frames, such as 480x640:224"
             )
-        height = int(found[1])
-        return cls(height, int(found[2] or height), int(found[3] or height))
+        return cls(height, width, side)
 
     @property
     def is_resized(self) -> bool:
@@ -114,9 +114,6 @@ class FrameSize:
         return f"{self.height}x{self.width} to {self.side}" if self.is_resized else str(self.side)
 
 
-# The episodes
-
-
 def write_data(path: Path, size: FrameSize, storage: Storage) -> None:
     """Write a file of `EPISODES` demos of an arm, as robomimic writes them too; those of "ram" are raw."""
     spec = PolicySpec(
@@ -126,25 +123,24 @@ def write_data(path: Path, size: FrameSize, storage: Storage) -> None:
         actions=(ActionPart("arm", 7, "m"),),
         rate_hz=10.0,
     )
+
+    def recording(number: int) -> Recording:
+        rng = np.random.default_rng(number)
+        return Recording(
+            name=f"demo_{number}",
+            actions=rng.normal(size=(TICKS, 7)).astype(np.float32),
+            vectors={VECTOR: rng.normal(size=(TICKS, 7)).astype(np.float32)},
+            cameras={CAMERA: FrameStream(partial(pictures, number, size))},
+            instruction="bench",
+            language_embedding=np.full(384, 384**-0.5, np.float32),
+        )
+
     write_demo_file(
         path,
         spec,
-        ((number, recording(number, size)) for number in range(EPISODES)),
+        ((number, recording(number)) for number in range(EPISODES)),
         jpeg_quality=JPEG_QUALITY if storage == "jpeg" else None,
         compression="gzip" if storage == "gzip" else "none",
-    )
-
-
-def recording(number: int, size: FrameSize) -> Recording:
-    """Return a made-up episode."""
-    rng = np.random.default_rng(number)
-    return Recording(
-        name=f"demo_{number}",
-        actions=rng.normal(size=(TICKS, 7)).astype(np.float32),
-        vectors={VECTOR: rng.normal(size=(TICKS, 7)).astype(np.float32)},
-        cameras={CAMERA: FrameStream(partial(pictures, number, size))},
-        instruction="bench",
-        language_embedding=np.full(384, 384**-0.5, np.float32),
     )
 
 
@@ -159,41 +155,23 @@ def pictures(number: int, size: FrameSize) -> Iterator[Frames]:
         yield noisy.clip(0, 255).astype(np.uint8)
 
 
-# One storage of one size
-
-
-@dataclass(frozen=True)
 class Case:
     """Windows of a file, with the frames in memory or not, drawn as a training does."""
 
-    size: FrameSize
-    storage: Storage
-    windows: WindowDataset
-    memory: FromZero
-    frame_kb: float
-    """Size of a frame in the file, in thousands of bytes."""
-
-    @classmethod
-    def of(cls, path: Path, size: FrameSize, storage: Storage, shuffle: int) -> Case:
-        """Return the windows of a file of `write_data`. shuffle: see `BenchLoaderCommand`."""
+    def __init__(self, path: Path, size: FrameSize, storage: Storage, shuffle: int) -> None:
+        """path: a file of `write_data`. shuffle: see `BenchLoaderCommand`."""
+        self._path, self._storage = path, storage
+        in_memory = storage == "ram"
         episodes = open_dataset(path)
         times = -(-shuffle * BATCH_SIZE * WINDOWS_IN_A_LANE // episodes.num_ticks)
-        if storage != "ram" and times:
+        if not in_memory and times:
             episodes = EpisodeDataset(list(episodes) * times, episodes.spec, source=str(path))
-        windows = WindowDataset(
-            episodes,
-            WINDOW,
-            resize_to={CAMERA: (size.side, size.side)},
-            cache="ram" if storage == "ram" else "none",
-        )
-        memory = FromZero(None if storage == "ram" else shuffle or None)
-        frame_kb = path.stat().st_size / (EPISODES * TICKS) / 1e3
-        return cls(size, storage, windows, memory, frame_kb)
-
-    @property
-    def warm_up(self) -> int:
-        """The number of batches that are not counted."""
-        return WARM_UP + (self.memory.apart or 0) * SECTIONS_WARM_UP
+        cache: Literal["ram", "none"] = "ram" if in_memory else "none"
+        resized = {CAMERA: (size.side, size.side)}
+        self.windows = WindowDataset(episodes, WINDOW, resize_to=resized, cache=cache)
+        self._memory = FromZero(None if in_memory else shuffle or None)
+        self._warm_up = WARM_UP + (self._memory.apart or 0) * SECTIONS_WARM_UP
+        self._named = {"size": size.text, "storage": storage}
 
     def loading(self, workers: int, seconds: float) -> Figures:
         """Time batches, augmented as in a training, that are made by so many workers."""
@@ -202,12 +180,12 @@ class Case:
             BATCH_SIZE,
             0,
             augmentation=AugmentationConfig(),
-            memory=self.memory,
+            memory=self._memory,
             workers=workers,
         )
         batches = source.batches(0)
         with closing(batches):  # type: ignore[type-var]
-            for _ in range(self.warm_up):
+            for _ in range(self._warm_up):
                 next(batches)
             count, spent, clock = read_for(seconds, partial(next, batches))
             waited = 0.0
@@ -217,9 +195,8 @@ class Case:
                 next(batches)
                 waited += time.perf_counter() - begun
         return {
-            "size": self.size.text,
-            "storage": self.storage,
-            "frame_kb": self.frame_kb,
+            **self._named,
+            "frame_kb": self._path.stat().st_size / (EPISODES * TICKS) / 1e3,
             "workers": workers,
             "windows_per_s": count / clock,
             # The time of workers is not counted.
@@ -227,41 +204,31 @@ class Case:
             "waiting": waited / (waited + STEPS * STEP_S),
         }
 
-    def reading(self, path: Path, seconds: float) -> Figures:
+    def reading(self, seconds: float) -> Figures:
         """Let ours and robomimic read batches of windows from the same file, in turns.
 
         Ours come in the order of a training, and before it augments them; robomimic's in random order,
         as its trainings have them.
         """
-        theirs = sequence_dataset(path, self.storage, WINDOW)
+        theirs = sequence_dataset(self._path, self._storage, WINDOW)
         rng = np.random.default_rng(0)
-        source = BatchSource(self.windows, BATCH_SIZE, 0, memory=self.memory)
-        recent = source.recent_frames()
-        picks = self.memory.picks(self.windows, BATCH_SIZE, seed=0, first_batch=0)
+        recent = BatchSource(self.windows, BATCH_SIZE, 0, memory=self._memory).recent_frames()
+        picks = self._memory.picks(self.windows, BATCH_SIZE, seed=0, first_batch=0)
         ours = (self.windows.gather_at(pick.places, recent=recent) for pick in picks)
 
         def robomimics() -> object:
             chosen = rng.integers(0, len(theirs), BATCH_SIZE).tolist()
             return default_collate([theirs[index] for index in chosen])
 
-        readers: list[Callable[[], object]] = [partial(next, ours), robomimics]
-        for _ in range(self.warm_up):
+        for _ in range(self._warm_up):
             next(ours)
-        counts, spent = np.zeros(2), np.zeros(2)
-        for turn in range(TURNS + 1):
-            for reader, read in enumerate(readers):
-                count, took, _ = read_for(seconds / TURNS, read)
-                if turn:  # the first turn warms up
-                    counts[reader] += count
-                    spent[reader] += took
+        readers: list[Callable[[], object]] = [partial(next, ours), robomimics]
+        turns = [
+            [read_for(seconds / TURNS, read)[:2] for read in readers] for _ in range(TURNS + 1)
+        ]
+        counts, spent = np.sum(turns[1:], axis=0).T  # the first turn warms up
         mine, robomimic = (counts / spent).tolist()
-        return {
-            "size": self.size.text,
-            "storage": self.storage,
-            "ours": mine,
-            "robomimics": robomimic,
-            "ratio": mine / robomimic,
-        }
+        return {**self._named, "ours": mine, "robomimics": robomimic, "ratio": mine / robomimic}
 
 
 def read_for(seconds: float, read: Callable[[], object]) -> tuple[int, float, float]:
@@ -294,9 +261,6 @@ def sequence_dataset(path: Path, storage: Storage, window: int) -> Any:
     )
 
 
-# The command
-
-
 @dataclass(frozen=True)
 class BenchLoaderCommand:
     """Time the batches of a training, with frames from memory and from files.
@@ -315,7 +279,7 @@ class BenchLoaderCommand:
     workers: tuple[int, ...] = (0, 1, 2)
     """Numbers of worker processes, as `ttm train --workers` has them."""
     shuffle: int = 6
-    """Batches from one window of a section to the next, as `ttm train --shuffle` has them for frames from
+    """Batches from one window of a section to the next, as `ttm train` has them for frames from
     files; 0 draws windows from all data. More take longer until the first sections are used up, which is
     not timed, and read as often afterwards."""
     seconds: float = 3.0
@@ -327,57 +291,35 @@ class BenchLoaderCommand:
         """Time all cases on one thread, print tables, and write the figures."""
         require_some(options(self, "sizes", "storages", "workers"))
         require_above_0(options(self, "seconds"))
-        require_at_least(0, options(self, "shuffle"))
-        for count in self.workers:
-            require_at_least(0, {"--workers": count})
+        require_at_least(0, options(self, "shuffle") | {"--workers": min(self.workers)})
         sizes = [FrameSize.parsed(text) for text in self.sizes]
         loading: list[Figures] = []
         reading: list[Figures] = []
         with cpu_threads(1), tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "data.hdf5"
-            for size in sizes:
-                for storage in self.storages:
-                    write_data(path, size, storage)
-                    case = Case.of(path, size, storage, self.shuffle)
-                    loading += [case.loading(workers, self.seconds) for workers in self.workers]
-                    if is_installed() and not size.is_resized and storage != "jpeg":
-                        reading.append(case.reading(path, self.seconds))
-                    case.windows.frames.close()
-                    path.unlink()
-        self._report(loading, reading)
-        return 0
-
-    def _report(self, loading: list[Figures], reading: list[Figures]) -> None:
+            for size, storage in product(sizes, self.storages):
+                write_data(path, size, storage)
+                case = Case(path, size, storage, self.shuffle)
+                loading += [case.loading(workers, self.seconds) for workers in self.workers]
+                if is_installed() and not size.is_resized and storage != "jpeg":
+                    reading.append(case.reading(self.seconds))
+                case.windows.frames.close()
+                path.unlink()
         report = Report(self.json, batch_size=BATCH_SIZE, window=WINDOW, reading=reading)
-        report.rows(
-            "loading",
-            "Batches of a training",
-            {
-                "frames": "{size}",
-                "from": "{storage}",
-                "kB": "{frame_kb:.0f}",
-                "workers": "{workers}",
-                "windows/s": "{windows_per_s:.0f}",
-                "per core": lambda row: decimals(row["windows_per_core_s"], 0),
-                "waiting": "{waiting:.0%}",
-            },
-            loading,
-        )
-        report.text(NOTES)
+        names: dict[str, Cell] = {"frames": "{size}", "from": "{storage}"}
+        times: dict[str, Cell] = {
+            "kB": "{frame_kb:.0f}",
+            "workers": "{workers}",
+            "windows/s": "{windows_per_s:.0f}",
+            "per core": lambda row: decimals(row["windows_per_core_s"], 0),
+            "waiting": "{waiting:.0%}",
+        }
+        ratios = {"ours": "{ours:.0f}", "robomimic": "{robomimics:.0f}", "ratio": "{ratio:.2f}"}
+        report.rows("loading", "Batches of a training", {**names, **times}, loading, NOTES)
         if reading:
-            report.rows(
-                "reading",
-                "Reading alone, beside robomimic",
-                {
-                    "frames": "{size}",
-                    "from": "{storage}",
-                    "ours": "{ours:.0f}",
-                    "robomimic": "{robomimics:.0f}",
-                    "ratio": "{ratio:.2f}",
-                },
-                reading,
-            )
-            report.text(READING_NOTES)
+            title = "Reading alone, beside robomimic"
+            report.rows("reading", title, {**names, **ratios}, reading, READING_NOTES)
         elif not is_installed():
             report.text(NOT_THERE)
         report.write()
+        return 0

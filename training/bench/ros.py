@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import tempfile
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,16 +15,14 @@ import numpy as np
 from ttm.policy.checkpoint import load_checkpoint, save_checkpoint
 from ttm.policy.errors import UserError, options, require_above_0
 from ttm.sim.shipped import SHIPPED, checkpoint_path
-from ttm.training.bench.common import Figures, Line, Report, bar_table
-from ttm.training.bench.processes import (
-    SETTLING_S,
-    Samples,
-    growth_mb,
-    run_beside,
-    some_instruction,
-)
-from ttm.training.robot.processes import require_rclpy
+from ttm.training.bench.common import Figures, Line, Report, bar_table, resident_mb
+from ttm.training.robot.processes import require_rclpy, running_nodes, simulation_environment
 
+Samples = list[tuple[float, float]]
+"""Times in seconds, on a steady clock, each with the resident memory (MB) of a process."""
+
+SETTLING_S = 20.0
+"""The memory of a process is compared from this time on: libraries fill their pools at first."""
 SENSORS_HZ = 30.0
 """Messages per second of each made-up sensor."""
 START_S = 300.0
@@ -41,6 +41,18 @@ network between them add.
   growth   of the node's resident memory, from {SETTLING_S:g} s after the first action until the end;
            a dash if that was too short.
 """
+
+
+def growth_mb(samples: Samples) -> float | None:
+    """Return how much memory a process gained since it settled; None if it was not watched so long.
+
+    It is the difference of the medians of the first and of the last tenth.
+    """
+    if not samples or samples[-1][0] - samples[0][0] < 2 * SETTLING_S:
+        return None
+    settled = [mb for at_s, mb in samples if at_s - samples[0][0] >= SETTLING_S]
+    tenth = max(1, len(settled) // 10)
+    return float(np.median(settled[-tenth:]) - np.median(settled[:tenth]))
 
 
 def regularity(arrivals_s: Sequence[float], period_s: float) -> Figures:
@@ -133,17 +145,34 @@ class BenchRosCommand:
         with tempfile.TemporaryDirectory(prefix="ttm_bench_") as folder:
             checkpoint, out = Path(folder) / "policy.safetensors", Path(folder) / "ticks.json"
             save_checkpoint(checkpoint, policy, info)
-            contract, seconds = str(self.contract or ""), self.minutes * 60.0
-            node = {
-                "checkpoint": str(checkpoint),
-                "instruction": some_instruction(policy),
-                "contract": contract,
+            given = {"contract": str(self.contract or "")}
+            seconds = self.minutes * 60.0
+            nodes: dict[str, dict[str, Any]] = {
+                "policy_node": {
+                    **given,
+                    "checkpoint": str(checkpoint),
+                    "instruction": next(iter(policy.known_instructions), "pick up the red can"),
+                },
+                "fake_sensors": {
+                    **given,
+                    "spec": policy.spec.to_json(),
+                    "out": str(out),
+                    "rate_hz": SENSORS_HZ,
+                    "seconds": seconds,
+                },
             }
-            sensors = {
-                "spec": policy.spec.to_json(),
-                "contract": contract,
-                "out": str(out),
-                "rate_hz": SENSORS_HZ,
-                "seconds": seconds,
-            }
-            return run_beside(node, "sensors.fake_sensors", sensors, START_S + seconds)
+            memory: Samples = []
+            with running_nodes(nodes, simulation_environment()) as processes:
+                until_s, policy_node = (
+                    time.monotonic() + START_S + seconds,
+                    processes["policy_node"],
+                )
+                while time.monotonic() < until_s and all(
+                    process.poll() is None for process in processes.values()
+                ):
+                    if (found_mb := resident_mb(policy_node.pid)) is not None:
+                        memory.append((time.monotonic(), found_mb))
+                    time.sleep(1.0)
+            if not out.is_file():
+                raise UserError("the nodes did not run to the end; see their messages above")
+            return json.loads(out.read_text()), memory

@@ -8,12 +8,13 @@ Transformer that has no window. The cost is the counterpart of table 5 of the TL
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass
-from itertools import chain
+from functools import partial
 from pathlib import Path
 from pydoc_data.topics import topics
+from types import MappingProxyType
 from typing import Any, Literal
 
 import numpy as np
@@ -23,10 +24,10 @@ from torch.autograd.graph import saved_tensors_hooks
 from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from ttm.policy.cores.baselines import CausalTransformer, CausalTransformerConfig
 from ttm.policy.cores.core import CoreConfig, CoreState, TemporalCore
 from ttm.policy.cores.hourglass import HourglassConfig, parse_hierarchy
 from ttm.policy.cores.tlb import TemporalLatentBottleneckConfig
-from ttm.policy.cores.transformers import CausalTransformer, CausalTransformerConfig
 from ttm.policy.cpu_training import quicker_on_cpu
 from ttm.policy.engines import cpu_threads
 from ttm.policy.errors import UserError, options, require_at_least, require_some
@@ -133,9 +134,6 @@ It ranks the models on a text after a short training.
 """
 
 
-# The models
-
-
 @dataclass(frozen=True)
 class PlainTransformerConfig(CausalTransformerConfig):
     """The sizes of the Transformer; `window` has no effect."""
@@ -146,11 +144,7 @@ class PlainTransformerConfig(CausalTransformerConfig):
 
 
 class PlainTransformer(CausalTransformer):
-    """Tokens attend to all ticks before them.
-
-    The state is a cache of every key and value. It grows with every tick, and so does the cost of a
-    tick.
-    """
+    """Tokens attend to all ticks before them: the cache of keys and values grows with every tick."""
 
     def initial_state(self, batch_size: int) -> CoreState:
         """Return an empty cache."""
@@ -181,34 +175,24 @@ def contenders(sizes: Sizes) -> list[Contender]:
 
     Raises `UserError` for a model that cannot be built.
     """
-    common: dict[str, Any] = {
-        "process_size": 1,
-        "num_heads": NUM_HEADS,
-        "mlp_size": MLP_FACTOR * sizes.width,
-    }
+    # Positions of Hourglass are rotary as in the plain Transformer, so that they make no difference.
+    common: dict[str, Any] = {"process_size": 1, "num_heads": NUM_HEADS}
+    common["mlp_size"] = MLP_FACTOR * sizes.width
+    latents = {"cross_every": CROSS_EVERY, "num_latents": NUM_LATENTS, **common}
+    windowed = {"window": WINDOW, "position": "rotary", **common}
     plain = PlainTransformerConfig(num_layers=LAYERS, **common)
     found = [Contender(PLAIN, plain, str(LAYERS), float(LAYERS))]
     for chunk_size in sizes.chunk_sizes:
-        tlb = TemporalLatentBottleneckConfig(
-            num_layers=LAYERS,
-            cross_every=CROSS_EVERY,
-            num_latents=NUM_LATENTS,
-            chunk_size=chunk_size,
-            **common,
-        )
+        tlb = TemporalLatentBottleneckConfig(num_layers=LAYERS, chunk_size=chunk_size, **latents)
         layers = f"{LAYERS}+{LAYERS // CROSS_EVERY}"
         found.append(Contender(f"TLB, K = {chunk_size}", tlb, layers))
-    for hierarchy in sizes.hierarchies:
-        # Positions are rotary as in the plain Transformer, so that they do not make the difference.
-        config = HourglassConfig(hierarchy=hierarchy, window=WINDOW, position="rotary", **common)
-        parsed = parse_hierarchy(hierarchy)
-        *around, innermost = parsed.stages
+    for text in sizes.hierarchies:
+        hierarchy = parse_hierarchy(text)
+        *around, innermost = hierarchy.stages
         layers = str(innermost.num_layers + sum(2 * stage.num_layers for stage in around))
-        found.append(Contender(hierarchy, config, layers, float(parsed.linear_cost)))
+        config = HourglassConfig(hierarchy=text, **windowed)
+        found.append(Contender(text, config, layers, float(hierarchy.linear_cost)))
     return found
-
-
-# The cost of a training pass, and of a control tick late in an episode
 
 
 def measure_cost(sizes: Sizes, device: str = "cpu", tick_blocks: int = 0) -> list[Figures]:
@@ -222,7 +206,8 @@ def measure_cost(sizes: Sizes, device: str = "cpu", tick_blocks: int = 0) -> lis
     ticks, at batch 1, and `state_floats` the values that are carried to it.
     """
     models = contenders(sizes)
-    cores, passes, states = {}, {}, {}
+    print_progress(f"cost: {len(models)} models of {sizes.ticks} ticks")
+    cores, passes, states, ticks = {}, {}, {}, {}
     for model in models:
         torch.manual_seed(0)
         core = model.config.build(sizes.width, num_inputs=1).to(device)
@@ -232,12 +217,10 @@ def measure_cost(sizes: Sizes, device: str = "cpu", tick_blocks: int = 0) -> lis
         passes[model.name] = synchronized(training_pass(core, sizes), device)
     for name, core in cores.items():
         states[name] = late_state(core, sizes)
-    print_progress(f"cost: {len(cores)} models of {sizes.ticks} ticks")
+        # Always from the same state, since that of the plain Transformer would grow.
+        tick = partial(core.step, random_tokens(core, sizes)[:1, 0], states[name])
+        ticks[name] = synchronized(tick, device)
     train = interleaved(passes, ROUNDS, block=2, dropped=1)
-    ticks = {
-        name: synchronized(control_tick(core, states[name], sizes), device)
-        for name, core in cores.items()
-    }
     with torch.inference_mode():
         ticked = interleaved(ticks, tick_blocks)
     rows = []
@@ -273,16 +256,6 @@ def training_pass(core: TemporalCore, sizes: Sizes) -> Callable[[], object]:
     return run
 
 
-def control_tick(core: TemporalCore, state: CoreState, sizes: Sizes) -> Callable[[], object]:
-    """Return a function that runs one tick after `state`.
-
-    Every call starts from the same state, since that of the plain Transformer would grow during the
-    timing.
-    """
-    now = random_tokens(core, sizes)[:1, 0]
-    return lambda: core.step(now, state)
-
-
 @torch.inference_mode()
 def late_state(core: TemporalCore, sizes: Sizes) -> CoreState:
     """Return the state after T ticks, at batch 1."""
@@ -312,15 +285,13 @@ def kept_bytes(core: TemporalCore, sizes: Sizes, with_scores: bool = False) -> i
     with_scores: attention runs as plain matrix products, and keeps its scores.
     """
     tokens = random_tokens(core, sizes)
-    besides = chain([tokens], core.parameters(), core.buffers())
+    besides = [tokens, *core.parameters(), *core.buffers()]
     with sdpa_kernel(SDPBackend.MATH) if with_scores else nullcontext():
         return bytes_for_backward(lambda: core(tokens), besides)
 
 
 def bytes_for_backward(forward: Callable[[], object], besides: Iterable[Tensor] = ()) -> int:
-    """Return the bytes of the storages that autograd keeps after `forward`, counted rather than measured.
-
-    Each storage counts once, even if there are several views of it.
+    """Return the bytes of the storages that autograd keeps after `forward`, each counted once.
 
     besides: parameters and inputs, which exist anyway and do not count.
     """
@@ -366,10 +337,7 @@ def help_text() -> tuple[Tensor, Tensor]:
 def random_windows(
     text: Tensor, sizes: Sizes, count: int, seed: int
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield `count` batches of windows at random places of `text`.
-
-    Each batch holds the bytes and their successors, (B, T) each.
-    """
+    """Yield `count` batches of windows at random places: bytes and their successors, (B, T) each."""
     generator = torch.Generator().manual_seed(seed)
     for _ in range(count):
         first = torch.randint(len(text) - sizes.ticks, (sizes.batch, 1), generator=generator)
@@ -421,18 +389,12 @@ def loss(network: nn.Module, symbols: Tensor, following: Tensor) -> Tensor:
 
 
 def single_byte_bits(ticks: int) -> float:
-    """Return the bits for each held-out byte by the frequencies of single bytes.
-
-    This is the baseline that any memory must beat.
-    """
+    """Return the bits for each held-out byte by the frequencies of single bytes, a baseline."""
     text, held_out = help_text()
     counts = torch.bincount(text, minlength=SYMBOLS) + 1.0  # so that no byte is impossible
     scores = (counts / counts.sum()).log()
     _, following = all_windows(held_out, ticks)
     return float(-scores[following].mean() / math.log(2))
-
-
-# The command
 
 
 @dataclass(frozen=True)
@@ -481,33 +443,28 @@ class BenchSequenceCommand:
 
     def _report_cost(self, report: Report) -> None:
         rows = measure_cost(COST, self.device, TICK_BLOCKS)
-        plain = rows[0]
-        columns = {
-            **model_columns(),
-            **pass_columns(plain),
-            "tick": ratio("tick_ms", plain),
-            "state": ratio("state_floats", plain, digits=3),
-            "linear": ratio("linear_cost", plain),
+        columns = columns_beside(rows[0])
+        linear = columns.pop("linear")
+        columns |= {
+            "tick": ratio("tick_ms", rows[0]),
+            "state": ratio("state_floats", rows[0], digits=3),
+            "linear": linear,
         }
-        if plain["peak_mb"] is not None:
-            columns["peak"] = ratio("peak_mb", plain)
-        report.rows(
-            "cost",
+        if self.device == "cuda":
+            columns["peak"] = ratio("peak_mb", rows[0])
+        title = (
             f"{COST.ticks} ticks, batch {COST.batch}, width {COST.width}, one token a tick: "
-            "ratios to the plain Transformer",
-            columns,
-            rows,
+            "ratios to the plain Transformer"
         )
-        report.text(
-            COST_NOTES.format(
-                plain=in_words(plain),
-                ticks=COST.ticks,
-                layers=LAYERS,
-                cross_every=CROSS_EVERY,
-                num_latents=NUM_LATENTS,
-                window=WINDOW,
-            )
+        notes = COST_NOTES.format(
+            plain=in_words(rows[0]),
+            ticks=COST.ticks,
+            layers=LAYERS,
+            cross_every=CROSS_EVERY,
+            num_latents=NUM_LATENTS,
+            window=WINDOW,
         )
+        report.rows("cost", title, columns, rows, notes)
 
     def _report_quality(self, report: Report) -> None:
         rows: list[Figures] = [
@@ -515,12 +472,7 @@ class BenchSequenceCommand:
             for model, cost in zip(contenders(TEXT), measure_cost(TEXT, self.device), strict=True)
         ]
         plain, single = rows[0]["cost"], single_byte_bits(TEXT.ticks)
-        columns = {
-            **model_columns(),
-            **{f"bits,\nseed {s}": f"{{bits[{place}]:.3f}}" for place, s in enumerate(self.seeds)},
-            **pass_columns(plain),
-            "linear": ratio("linear_cost", plain),
-        }
+        bits = {f"bits,\nseed {s}": f"{{bits[{n}]:.3f}}" for n, s in enumerate(self.seeds)}
         title = f"Quality after {STEPS} steps, and the cost of a step's passes as ratios"
         notes = QUALITY_NOTES.format(
             plain=in_words(plain),
@@ -530,25 +482,23 @@ class BenchSequenceCommand:
             single=single,
         )
         shown = [{**row["cost"], "bits": row["bits"]} for row in rows]
-        report.table(rows_table(title, columns, shown), notes)
+        report.table(rows_table(title, columns_beside(plain, bits), shown), notes)
         report.figures["quality"] = {"single_byte_bits": single, "rows": rows}
 
 
-def model_columns() -> dict[str, Cell]:
-    """Return the columns that describe a model, in both tables."""
+def columns_beside(
+    plain: Figures, more: Mapping[str, Cell] = MappingProxyType({})
+) -> dict[str, Cell]:
+    """Return the columns of both tables, with ratios to the plain Transformer, and `more` within."""
     return {
         "model": "{name}",
         "layers": "{layers}",
         "params\n(k)": lambda row: f"{row['parameters'] / 1e3:,.0f}",
-    }
-
-
-def pass_columns(plain: Figures) -> dict[str, Cell]:
-    """Return the columns on a training pass, in both tables."""
-    return {
+        **more,
         "time": ratio("train_ms", plain),
         "memory": ratio("kept_mb", plain),
         "scores": ratio("kept_with_scores_mb", plain),
+        "linear": ratio("linear_cost", plain),
     }
 
 
@@ -556,9 +506,8 @@ def ratio(field: str, plain: Figures, digits: int = 2) -> Cell:
     """Return the text of the ratio of `field` to that of `plain`; a dash where one is unknown."""
 
     def cell(row: Figures) -> str:
-        value, reference = row[field], plain[field]
-        unknown = value is None or reference is None
-        return decimals(None if unknown else value / reference, digits)
+        unknown = row[field] is None or plain[field] is None
+        return decimals(None if unknown else row[field] / plain[field], digits)
 
     return cell
 

@@ -14,7 +14,7 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import Annotated, Any, Literal, ParamSpec, TypeVar
+from typing import Annotated, Any
 
 import mujoco
 import numpy as np
@@ -30,16 +30,8 @@ from ttm.sim.shipped import KITCHEN
 from ttm.sim.tasks.table import TASK_METAVAR
 from ttm.training.bench.common import Cell, Figures, Report, rows_table
 
-PHYSICS, KINEMATICS, HEAD, WRIST, TASK, REST = (
-    "physics",
-    "inverse kinematics",
-    "head",
-    "wrist",
-    "task",
-    "rest",
-)
-PARTS = (PHYSICS, KINEMATICS, HEAD, WRIST, TASK, REST)
-"""Of a tick. What belongs to no other part, such as measuring the robot, is `REST`."""
+PARTS = ("physics", "inverse kinematics", "head", "wrist", "task", "rest")
+PHYSICS, KINEMATICS, HEAD, WRIST, TASK, REST = PARTS
 TASK_METHODS = ("go", "update", "predicate", "choice", "tick_limit")
 
 SHIPPED, ALWAYS = "as shipped", "everything"
@@ -56,13 +48,8 @@ NOTES = f"""\
   task      cue, predicate and choice. rest: measuring the robot, and Gymnasium's wrappers.
 """
 
-Situation = Literal["acting", "gap", "shown"]
-"""Whether the robot acted. Where it was held still: whether the tick is of the gap, or shows the cue or
-"go"."""
 Frame = Callable[[str], np.ndarray]
 """The name of a camera -> its view, (64, 64, 3) uint8 RGB."""
-Arguments = ParamSpec("Arguments")
-Result = TypeVar("Result")
 
 
 @contextmanager
@@ -90,10 +77,9 @@ class Everything:
         self._renderer, self._data = mujoco.Renderer(model, FRAME_PX, FRAME_PX), data
 
     def frame(self, camera: str) -> np.ndarray:
-        """Return the view of a camera, (64, 64, 3) uint8 RGB."""
+        """Return the view of a camera."""
         self._renderer.update_scene(self._data, camera)
-        frame: np.ndarray = self._renderer.render()
-        return frame
+        return self._renderer.render()
 
     def close(self) -> None:
         """Free the renderer. Rendering makes its GL context the one that is freed."""
@@ -108,10 +94,10 @@ class Stopwatch:
         self._seconds: dict[str, float] = {}
         self._inner: list[float] = []  # for each part that is running: seconds of the parts in it
 
-    def timed(self, part: str, call: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
+    def timed(self, part: str, call: Callable[..., Any]) -> Callable[..., Any]:
         """Return `call` such that its time counts for `part`."""
 
-        def run(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
+        def run(*args: Any, **kwargs: Any) -> Any:
             self._inner.append(0.0)
             begun = time.perf_counter()
             try:
@@ -138,21 +124,23 @@ def timed_parts(env: KitchenEnv, frame: Frame) -> Iterator[Stopwatch]:
     The caller times the whole of `step` as `REST`.
     """
     watch = Stopwatch()
-    head, wrist = watch.timed(HEAD, frame), watch.timed(WRIST, frame)
     frames = {
-        fetch.SCENE_PREFIX + fetch.HEAD_CAMERA: head,
-        fetch.SCENE_PREFIX + fetch.WRIST_CAMERA: wrist,
+        fetch.SCENE_PREFIX + fetch.HEAD_CAMERA: watch.timed(HEAD, frame),
+        fetch.SCENE_PREFIX + fetch.WRIST_CAMERA: watch.timed(WRIST, frame),
     }
-    replaced: list[tuple[Any, str, Callable[..., Any]]] = [
-        (env.world.cameras, "frame", lambda camera: frames[camera](camera))
-    ]
     timed: list[tuple[str, Any, Sequence[str]]] = [
         (PHYSICS, env.world, ("step", "hold")),
         (KINEMATICS, env.controller.kinematics, ("solve",)),
         (TASK, env.task, [name for name in TASK_METHODS if hasattr(env.task, name)]),
     ]
-    for part, owner, names in timed:
-        replaced += [(owner, name, watch.timed(part, getattr(owner, name))) for name in names]
+    replaced: list[tuple[Any, str, Callable[..., Any]]] = [
+        (env.world.cameras, "frame", lambda camera: frames[camera](camera)),
+        *(
+            (o, name, watch.timed(part, getattr(o, name)))
+            for part, o, names in timed
+            for name in names
+        ),
+    ]
     for owner, name, method in replaced:
         setattr(owner, name, method)
     try:
@@ -166,7 +154,8 @@ def timed_parts(env: KitchenEnv, frame: Frame) -> Iterator[Stopwatch]:
 class TimedTick:
     """One tick of the environment."""
 
-    situation: Situation
+    situation: str
+    """acting: the robot acted. Where it was held still: "gap", or "shown" for the cue and "go"."""
     seconds: Mapping[str, float]
     """Part -> its seconds."""
     frames: tuple[np.ndarray, np.ndarray]
@@ -183,21 +172,20 @@ def timed_episode(env: Env, frame: Frame, start: Mapping[str, Any], seed: int) -
     env: the kitchen, within Gymnasium's wrappers, which count as `REST`. start: options of the reset.
     """
     _, info = env.reset(seed=seed, options=dict(start))
-    kitchen = env.unwrapped
-    assert isinstance(kitchen, KitchenEnv)
+    kitchen: Any = env.unwrapped
     ticks, over = [], False
     with timed_parts(kitchen, frame) as watch:
         step = watch.timed(REST, env.step)
         while not over:
-            action, acting = kitchen.expert().action(), info.get("go", True)
+            action, situation = kitchen.expert().action(), "acting"
+            acting = info.get("go", True)
             watch.take()  # what the expert asked of the task does not count
-            observation, _, terminated, truncated, info = step(action)
+            seen, _, terminated, truncated, info = step(action)
             seconds, over = watch.take(), terminated or truncated
-            situation: Situation = "acting"
             if not acting:
-                cue_ticks: int = kitchen.task.cue_ticks  # type: ignore[attr-defined]
-                situation = "gap" if info["tick"] >= cue_ticks and not info["go"] else "shown"
-            ticks.append(TimedTick(situation, seconds, (observation["head"], observation["wrist"])))
+                in_gap = info["tick"] >= kitchen.task.cue_ticks and not info["go"]
+                situation = "gap" if in_gap else "shown"
+            ticks.append(TimedTick(situation, seconds, (seen["head"], seen["wrist"])))
     return ticks
 
 
@@ -207,11 +195,9 @@ def measure_task(env: Env, task: str, episodes: int, gap: int) -> list[Figures]:
     gap: ticks for which memory tasks hide their cue. An episode before the others is run and not
     counted.
     """
-    _, info = env.reset(seed=0, options=reset_options(task))
-    held = "go" in info
+    held = "go" in env.reset(seed=0, options=reset_options(task))[1]
     start = reset_options(task, gap if held else None)
-    kitchen = env.unwrapped
-    assert isinstance(kitchen, KitchenEnv)
+    kitchen: Any = env.unwrapped
     taken: Episodes = {SHIPPED: [], ALWAYS: []}
     with closing(Everything(kitchen.model, kitchen.data)) as everything:
         frames = {SHIPPED: kitchen.world.cameras.frame, ALWAYS: everything.frame}
@@ -219,11 +205,11 @@ def measure_task(env: Env, task: str, episodes: int, gap: int) -> list[Figures]:
             for name, frame in frames.items():
                 taken[name].append(timed_episode(env, frame, start, seed))
     counted = {name: ticks[1:] for name, ticks in taken.items()}
-    situations: tuple[Situation, ...] = ("gap", "acting") if held else ("acting",)
+    situations = ("gap", "acting") if held else ("acting",)
     return [row for situation in situations for row in rows_of(task, situation, counted)]
 
 
-def rows_of(task: str, situation: Situation, taken: Episodes) -> list[Figures]:
+def rows_of(task: str, situation: str, taken: Episodes) -> list[Figures]:
     """Return the row of each way to render. Times are medians over the episodes.
 
     speed: how many times as fast as with the whole scene drawn at every tick; the median of the ratios
@@ -235,10 +221,7 @@ def rows_of(task: str, situation: Situation, taken: Episodes) -> list[Figures]:
     }
     means = {
         name: np.array(
-            [
-                [np.mean([tick.seconds.get(part, 0.0) for tick in e]) for part in PARTS]
-                for e in found
-            ]
+            [np.mean([[t.seconds.get(p, 0.0) for p in PARTS] for t in e], axis=0) for e in found]
         )
         for name, found in chosen.items()
     }  # (episodes, parts), seconds
@@ -268,12 +251,6 @@ def rows_of(task: str, situation: Situation, taken: Episodes) -> list[Figures]:
     ]
 
 
-TASKS = arg(
-    metavar=f"{TASK_METAVAR} ...",
-    help="Tasks that are timed, or words for several: all for the skills, memory for that suite.",
-)
-
-
 @dataclass(frozen=True)
 class BenchSimCommand:
     """Time the control ticks of the simulated kitchen on one core, by part. Takes about half a minute.
@@ -283,7 +260,12 @@ class BenchSimCommand:
     tick. Run it while nothing else runs.
     """
 
-    tasks: Annotated[tuple[str, ...], TASKS] = ("pick", "open_drawer", "side_shown")
+    tasks: Annotated[tuple[str, ...], arg(metavar=f"{TASK_METAVAR} ...")] = (
+        "pick",
+        "open_drawer",
+        "side_shown",
+    )
+    """Tasks that are timed, or words for several: all for the skills, memory for that suite."""
     gap: int = 15
     """Ticks for which memory tasks hide their cue."""
     episodes: int = 10
@@ -296,43 +278,29 @@ class BenchSimCommand:
         require_some(options(self, "tasks"))
         require_at_least(1, options(self, "episodes", "gap"))
         require_rendering()
+        rows: list[Figures] = []
         with one_core() as kept:
             tasks = inspect_env(KITCHEN).choose(self.tasks)
             with closing(make_env(KITCHEN)) as env:
-                rows = [
-                    row
-                    for task in tasks
-                    for row in measure_task(env, task, self.episodes, self.gap)
-                ]
+                for task in tasks:
+                    rows += measure_task(env, task, self.episodes, self.gap)
         report = Report(self.json, one_core=kept, gap=self.gap, episodes=self.episodes)
         names: dict[str, Cell] = {
             "ticks of": lambda r: r["task"] if r["situation"] == "acting" else f"{r['task']}, gap",
             "frames": "{frames}",
         }
-        report.rows(
-            "rows",
-            "Ticks of the kitchen on one core; medians over the episodes",
-            {
-                **names,
-                "ticks/s": "{ticks_per_s:,.0f}",
-                "bar": lambda row: f">= {BAR_TICKS_PER_S}" if row["frames"] == SHIPPED else "",
-                "speed": "{speed:.2f}",
-                "changed": lambda row: (
-                    str(row["different_frames"]) if row["frames"] == SHIPPED else ""
-                ),
-            },
-            rows,
-        )
+        speeds: dict[str, Cell] = {
+            "ticks/s": "{ticks_per_s:,.0f}",
+            "bar": lambda r: f">= {BAR_TICKS_PER_S}" if r["frames"] == SHIPPED else "",
+            "speed": "{speed:.2f}",
+            "changed": lambda r: str(r["different_frames"]) if r["frames"] == SHIPPED else "",
+        }
         parts: dict[str, Cell] = {
             "IK" if part == KINEMATICS else part: f"{{parts_ms[{part}]:.2f}}" for part in PARTS
         }
-        report.table(
-            rows_table(
-                "The time of a tick and of its parts, ms",
-                {**names, "tick": "{tick_ms:.2f}", **parts},
-                rows,
-            ),
-            NOTES,
-        )
+        title = "Ticks of the kitchen on one core; medians over the episodes"
+        report.rows("rows", title, {**names, **speeds}, rows)
+        title = "The time of a tick and of its parts, ms"
+        report.table(rows_table(title, {**names, "tick": "{tick_ms:.2f}", **parts}, rows), NOTES)
         report.write()
         return 0

@@ -33,7 +33,6 @@ from ttm.policy.policy import Policy
 from ttm.policy.sight import SightMemory
 from ttm.policy.spec import PolicySpec
 from ttm.sim.shipped import checkpoint_path
-from ttm.training.batches import TrainingBatch
 from ttm.training.bench.common import (
     Cell,
     Figures,
@@ -43,7 +42,8 @@ from ttm.training.bench.common import (
     random_observation,
     rows_table,
 )
-from ttm.training.frozen_vision import FeatureCache
+from ttm.training.data import FeatureCache
+from ttm.training.losses import TrainingBatch
 from ttm.training.options import FrozenVisionConfig, LossConfig, TrainOptions
 from ttm.training.runtime import keep_freed_memory
 from ttm.training.sequence_model import NO_SIGHT, SightSize, split_sight
@@ -60,7 +60,6 @@ RECALL_WEIGHT = 2.0
 """Weight of the recall loss; 0: none."""
 WARM_UP = 2
 """Steps of each training that are not counted."""
-LSTM = "lstm"
 TOLERANCE = 0.02
 """The largest relative difference between the weights of a core and of its LSTM."""
 BAR = 1.5
@@ -88,9 +87,6 @@ NOTES = f"""\
   backward    includes the losses themselves.
 All are medians over the steps, so that the parts need not add up.
 """
-
-
-# The cores that are timed
 
 
 @dataclass(frozen=True)
@@ -122,8 +118,7 @@ def parsed(text: str, policy: Policy) -> Contender:
     """
     name, *given = text.split() or [""]
     of_core, size = split_sight(tuple(given))
-    config = policy.config
-    tokens, weights = policy.num_encoded, 0
+    config, tokens, weights = policy.config, policy.num_encoded, 0
     core = with_options(sized_like(name, config.core), of_core)
     if size.tokens:
         sight = SightMemory(config.width, size.tokens)
@@ -142,7 +137,7 @@ def equal_lstm(core: Contender, policy: Policy) -> Contender:
     outputs = [option for option in core.options if option.startswith("process_size=")]
 
     def lstm(layers: int, *more: str) -> Contender:
-        return parsed(" ".join([LSTM, *outputs, f"num_layers={layers}", *more]), policy)
+        return parsed(" ".join(["lstm", *outputs, f"num_layers={layers}", *more]), policy)
 
     def is_equal(other: Contender) -> bool:
         return abs(other.parameters - core.parameters) <= TOLERANCE * core.parameters
@@ -152,18 +147,16 @@ def equal_lstm(core: Contender, policy: Policy) -> Contender:
         layers += 1
     found = lstm(layers)
     if not is_equal(found):
-        widths = [lstm(layers, f"bottleneck={width}").parameters for width in (1, 2)]
-        width = 1 + round((core.parameters - widths[0]) / (widths[1] - widths[0]))
-        found = lstm(layers, f"bottleneck={max(width, 1)}")
+        one, two = (lstm(layers, f"bottleneck={width}").parameters for width in (1, 2))
+        found = lstm(
+            layers, f"bottleneck={max(1, 1 + round((core.parameters - one) / (two - one)))}"
+        )
     if not is_equal(found):
         raise UserError(
             f"core {core.label} has {core.parameters:,} weights, fewer than an LSTM of width "
             f"{policy.config.width} can have; give a larger core"
         )
     return found
-
-
-# Their trainings, on recorded or on made-up episodes
 
 
 def trainer_of(
@@ -220,8 +213,6 @@ def made_up_action(spec: PolicySpec, rng: np.random.Generator) -> npt.NDArray[np
     return np.where(spec.binary_mask, chosen, low + portion * (high - low))
 
 
-# Where the time of a step goes
-
 Seconds = npt.NDArray[np.float64]
 """(2,): seconds of the processor, of all threads together, and seconds on the clock."""
 PartTimes = dict[tuple[Part, Pass], Seconds]
@@ -247,7 +238,7 @@ class PartClock:
 
     def watch(
         self, module: nn.Module, part: Part, before: Part, after: Part
-    ) -> list[RemovableHandle]:
+    ) -> tuple[RemovableHandle, RemovableHandle]:
         """Mark the ends of `module` by hooks.
 
         before: the part that runs forward before it. after: the part that runs backward before it,
@@ -264,7 +255,7 @@ class PartClock:
             out = output[0] if isinstance(output, tuple) else output
             out.register_hook(lambda gradient: self.ends(after, "backward"))
 
-        return [module.register_forward_pre_hook(begins), module.register_forward_hook(ends)]
+        return module.register_forward_pre_hook(begins), module.register_forward_hook(ends)
 
 
 def timed_step(trainer: Trainer, make: Callable[[], TrainingBatch]) -> PartTimes:
@@ -315,17 +306,18 @@ def measure_steps(
                 picks = source.memory.picks(source.windows, source.batch_size, source.seed, step)
                 make = partial(source.make, next(picks), step, burn_in=0)
                 taken[core].append(timed_step(trainer, make))
+    counted = {core: times[WARM_UP:] for core, times in taken.items()}
     whole = {
-        core: np.array([sum(parts.values(), np.zeros(2)) for parts in times[WARM_UP:]])
-        for core, times in taken.items()
+        core: np.array([sum(parts.values(), np.zeros(2)) for parts in steps])
+        for core, steps in counted.items()
     }  # (rounds, 2)
     rows = []
     for core in trainers:
         lstm = lstm_of.get(core, core)
         ratio = np.median(whole[core] / whole[lstm], axis=0)
         parts: dict[Part, Figures] = {}
-        for part, direction in taken[core][WARM_UP]:
-            of_part = [times[part, direction] for times in taken[core][WARM_UP:]]
+        for part, direction in counted[core][0]:
+            of_part = [times[part, direction] for times in counted[core]]
             parts.setdefault(part, {})[direction] = medians(of_part)
         rows.append(
             {
@@ -345,12 +337,9 @@ def measure_steps(
 
 
 def medians(seconds: Sequence[Seconds] | Seconds) -> Figures:
-    """Return the medians by both clocks."""
-    processor, wall = np.median(np.asarray(seconds), axis=0)
-    return {"processor": float(processor), "wall": float(wall)}
-
-
-# The command
+    """Return the medians by both clocks. seconds: (n, 2)."""
+    processor, wall = np.median(seconds, axis=0).tolist()
+    return {"processor": processor, "wall": wall}
 
 
 @dataclass(frozen=True)
@@ -382,25 +371,20 @@ class BenchStepCommand:
     def run(self) -> int:
         """Time all cores and their LSTMs, print tables, and write the figures."""
         require_some(options(self, "cores", "threads"))
-        require_at_least(1, options(self, "rounds"))
-        for count in self.threads:
-            require_at_least(1, {"--threads": count})
+        require_at_least(1, options(self, "rounds") | {"--threads": min(self.threads)})
         keep_freed_memory()
         report = Report(self.json, steps=[])
         policy = load_checkpoint(checkpoint_path(self.init))[0]
-        lstm_of = {}
-        for text in self.cores:
-            core = parsed(text, policy)
-            lstm_of[core] = equal_lstm(core, policy)
+        ours = [parsed(text, policy) for text in self.cores]
+        lstm_of = {core: equal_lstm(core, policy) for core in ours}
         if self.trained_vision:
-            first, lstm = next(iter(lstm_of.items()))
-            lstm_of[replace(first, trains_vision=True)] = lstm
+            lstm_of[replace(ours[0], trains_vision=True)] = lstm_of[ours[0]]
         with nullcontext(self.data) if self.data else made_up_episodes(policy) as data:
             cores = dict.fromkeys([*lstm_of, *lstm_of.values()])
             features = FeatureCache(policy, policy.spec.cameras)
             trainers = {core: trainer_of(core, self.init, data, features) for core in cores}
             letters = dict(zip((core.label for core in cores), ascii_uppercase, strict=False))
-            report.text(introduction(next(iter(trainers.values())), letters))
+            report.text(introduction(trainers[ours[0]], letters))
             for threads in self.threads:
                 rows = measure_steps(trainers, lstm_of, threads, self.rounds)
                 report.figures["steps"] += rows
@@ -415,14 +399,12 @@ def introduction(trainer: Trainer, letters: Mapping[str, str]) -> str:
     lengths, features = trainer.source.windows.episode_lengths, trainer.source.features
     assert features is not None  # vision is frozen
     distinct = max(len(rows.unique()) for rows in features.rows.values())
-    cores = "\n".join(f"  {letter}  {core}" for core, letter in letters.items())
-    return f"""\
-{len(lengths)} episodes of {min(lengths)} to {max(lengths)} ticks, whole, in batches of \
-{BATCH_SIZE}; of {sum(lengths)} frames a camera
-{distinct} are distinct. Vision is frozen; weight of the recall loss {RECALL_WEIGHT:g}.
-
-{cores}
-"""
+    cores = "".join(f"  {letter}  {core}\n" for core, letter in letters.items())
+    return (
+        f"{len(lengths)} episodes of {min(lengths)} to {max(lengths)} ticks, whole, in batches of "
+        f"{BATCH_SIZE}; of {sum(lengths)} frames a camera\n{distinct} are distinct. Vision is frozen; "
+        f"weight of the recall loss {RECALL_WEIGHT:g}.\n\n{cores}"
+    )
 
 
 def print_steps(report: Report, rows: Sequence[Figures], letters: Mapping[str, str]) -> None:
@@ -430,7 +412,6 @@ def print_steps(report: Report, rows: Sequence[Figures], letters: Mapping[str, s
 
     letters: core -> the letter that stands for it.
     """
-    threads = rows[0]["threads"]
     steps: dict[str, Cell] = {
         "core": lambda row: letters[row["core"]],
         "weights": "{parameters:,}",
@@ -442,18 +423,16 @@ def print_steps(report: Report, rows: Sequence[Figures], letters: Mapping[str, s
         "ratio  ": "{wall_ratio:.2f}",
         "to": lambda row: letters[row["lstm"]],
     }
+    threads = rows[0]["threads"]
     title = f"A training step on {threads} CPU thread{'s' * (threads > 1)}"
     report.table(rows_table(title, steps, rows))
+
+    def milliseconds(row: Figures, part: Part) -> str:
+        ways = row["parts"].get(part, {}).values()
+        return " + ".join(f"{seconds['processor'] * 1e3:.0f}" for seconds in ways)
+
     parts: dict[str, Cell] = {"part": lambda part: PART_NAMES[part]}
-    for row in rows:
-        parts[letters[row["core"]]] = partial(both_ways, row["parts"])
+    parts |= {letters[row["core"]]: partial(milliseconds, row) for row in rows}
     taken = [part for part in PART_NAMES if any(part in row["parts"] for row in rows)]
     title = "Its parts: processor time forward + backward, in milliseconds"
     report.table(rows_table(title, parts, taken))
-
-
-def both_ways(parts: Figures, part: Part) -> str:
-    """Return the processor time of a part, forward and backward."""
-    return " + ".join(
-        f"{seconds['processor'] * 1e3:.0f}" for seconds in parts.get(part, {}).values()
-    )

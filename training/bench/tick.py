@@ -24,17 +24,16 @@ from torch.nn import functional as F
 from ttm.policy.checkpoint import load_checkpoint
 from ttm.policy.config import EngineName, Precision, PresetName
 from ttm.policy.cores import registry
+from ttm.policy.cores.baselines import CausalTransformer
 from ttm.policy.cores.core import CoreConfig
 from ttm.policy.cores.hourglass import HourglassConfig, parse_hierarchy
 from ttm.policy.cores.registry import sized_like
 from ttm.policy.cores.tlb import TemporalLatentBottleneckConfig
-from ttm.policy.cores.transformers import CausalTransformer
 from ttm.policy.cores.ttm import TokenTuringConfig, TokenTuringMachineUnit
 from ttm.policy.engines import CoreTickModule, cpu_threads
 from ttm.policy.errors import options, require_at_least
 from ttm.policy.openvino_engine import CompiledModule, supported_precisions
-from ttm.policy.policy import Policy
-from ttm.policy.presets import PRESETS
+from ttm.policy.policy import PRESETS, Policy
 from ttm.policy.runner import PolicyRunner
 from ttm.policy.spec import ActionPart, CameraSpec, PolicySpec, ProprioceptionSpec
 from ttm.sim.shipped import default_checkpoint
@@ -48,8 +47,8 @@ from ttm.training.bench.common import (
     num_parameters,
     random_observation,
     repeated,
+    resident_mb,
 )
-from ttm.training.bench.processes import resident_mb
 
 Part = Literal["unit", "flat", "whole", "cores"]
 Timed = Literal["tiny", "base", "paper", "shipped"]
@@ -116,9 +115,6 @@ width on one core. That was measured elsewhere.
 """
 
 
-# The unit of the Token Turing Machine in plain PyTorch, as fast as that allows: query, key and value
-# share one matrix product, and attention uses the fused kernel.
-
 NORM = partial(nn.LayerNorm, eps=1e-6)
 
 
@@ -159,7 +155,7 @@ class PlainBlock(nn.Module):
 
 
 class PlainUnit(nn.Module):
-    """Read, process, write, without outer positional embeddings.
+    """The unit in plain PyTorch, as fast as that allows.
 
     The parameters come in the order of `TokenTuringMachineUnit`'s.
     """
@@ -185,24 +181,35 @@ class PlainUnit(nn.Module):
         return self.write(torch.cat([memory, inputs, outputs], dim=1)), outputs
 
 
-# The unit against plain PyTorch
+class UnitTicks:
+    """The unit with random weights, the same in every instance, in plain PyTorch and as OpenVINO runs it."""
+
+    def __init__(self, mlp_size: int) -> None:
+        torch.manual_seed(0)
+        config = replace(UNIT, mlp_size=mlp_size)
+        self._unit = TokenTuringMachineUnit(WIDTH, NUM_INPUTS, config).eval()
+        self.plain = PlainUnit(WIDTH, config).eval()
+        self.plain.copy_weights(self._unit)
+
+    def compiled(self, precision: Precision) -> CompiledModule:
+        """Return the unit as the OpenVINO engine runs it."""
+        example = [torch.zeros(1, UNIT.memory_size, WIDTH), torch.zeros(1, NUM_INPUTS, WIDTH)]
+        return CompiledModule(copy.deepcopy(self._unit), example, precision=precision)
 
 
 @torch.inference_mode()
 def measure_unit(mlp_size: int) -> list[Figures]:
     """Time plain eager PyTorch, and the compiled unit in every precision, in turns."""
-    unit = make_unit(mlp_size)
-    plain = PlainUnit(WIDTH, replace(UNIT, mlp_size=mlp_size)).eval()
-    plain.copy_weights(unit)
-    calls: dict[str, Call] = {EAGER: plain}
+    ticks = UnitTicks(mlp_size)
+    calls: dict[str, Call] = {EAGER: ticks.plain}
     load_s = {EAGER: 0.0}
     for precision in supported_precisions():
         begun = time.perf_counter()
-        calls[precision] = compiled_unit(unit, precision)
+        calls[precision] = ticks.compiled(precision)
         load_s[precision] = time.perf_counter() - begun
     memory, inputs = torch.randn(1, UNIT.memory_size, WIDTH), torch.randn(1, NUM_INPUTS, WIDTH)
     times = interleaved({how: partial(call, memory, inputs) for how, call in calls.items()}, BLOCKS)
-    expected = unit_outputs(plain)
+    expected = unit_outputs(ticks.plain)
     return [
         {
             "mlp_size": mlp_size,
@@ -214,18 +221,6 @@ def measure_unit(mlp_size: int) -> list[Figures]:
         }
         for how, call in calls.items()
     ]
-
-
-def make_unit(mlp_size: int) -> TokenTuringMachineUnit:
-    """Return the unit, with the same random weights in every call."""
-    torch.manual_seed(0)
-    return TokenTuringMachineUnit(WIDTH, NUM_INPUTS, replace(UNIT, mlp_size=mlp_size)).eval()
-
-
-def compiled_unit(unit: TokenTuringMachineUnit, precision: Precision) -> CompiledModule:
-    """Return `unit` as the OpenVINO engine runs it."""
-    example = [torch.zeros(1, UNIT.memory_size, WIDTH), torch.zeros(1, NUM_INPUTS, WIDTH)]
-    return CompiledModule(copy.deepcopy(unit), example, precision=precision)
 
 
 def unit_outputs(call: Call) -> Tensor:
@@ -246,8 +241,7 @@ def measure_flat(what: str, begin: Callable[[], Tick], ticks: int) -> Figures:
     """Time the second and the last hundredth of an episode: of 10,000 ticks, 100 to 200 and 9,900 to 10,000.
 
     begin: starts an episode and returns the function that runs one tick. A second episode begins
-    when the first is near its end, and the two take turns: a machine that becomes slower in the
-    meantime does so for both.
+    when the first is near its end, and the two take turns.
     """
     part = max(ticks // 100, BLOCK)
     old = begin()
@@ -271,14 +265,9 @@ def measure_flat(what: str, begin: Callable[[], Tick], ticks: int) -> Figures:
 
 def unit_loop() -> Tick:
     """Return a tick of the unit that continues from the memory of the tick before."""
-    call = compiled_unit(make_unit(UNIT.mlp_size), "float32")
+    call = UnitTicks(UNIT.mlp_size).compiled("float32")
     inputs, memory = torch.randn(1, NUM_INPUTS, WIDTH), torch.zeros(1, UNIT.memory_size, WIDTH)
     return state_loop(lambda inputs, memory: call(memory, inputs)[::-1], [inputs, memory])
-
-
-def tiny_loop() -> Tick:
-    """Return a tick of the whole policy of the preset `tiny`."""
-    return policy_loop(PolicyRunner(preset_policy("tiny")))
 
 
 def growing_loop() -> Tick:
@@ -302,16 +291,14 @@ def state_loop(call: Callable[..., Sequence[Any]], example: Sequence[Any]) -> Ti
     return tick
 
 
-# Ticks at which the state of a core takes something new, against the others
+# Cores by themselves
 
 
 @torch.inference_mode()
 def measure_period(what: str, ticks: int) -> list[Figures]:
     """Time a core of `PERIODIC` with PyTorch and with OpenVINO on one thread."""
-    torch.manual_seed(0)
     with cpu_threads(1):
-        eager, example = core_tick(PERIODIC[what][0], PERIODIC_WIDTH, num_inputs=1)
-        compiled = CompiledModule(copy.deepcopy(eager), example, threads=1)
+        eager, compiled, example = core_ticks(PERIODIC[what][0], PERIODIC_WIDTH, 1, threads=1)
         return [
             {"what": what, "how": how, "ticks": ticks, **by_phase(what, call, example, ticks)}
             for how, call in (("PyTorch", eager), ("OpenVINO", compiled))
@@ -339,14 +326,39 @@ def by_phase(what: str, call: Call, example: Sequence[Tensor], ticks: int) -> Fi
     }
 
 
-def core_tick(
-    config: CoreConfig, width: int, num_inputs: int
-) -> tuple[CoreTickModule, list[Tensor]]:
-    """Return a tick of a core as a module, and an example of its tensors: tokens and initial state."""
+@torch.inference_mode()
+def measure_core(kind: str) -> Figures:
+    """Time one tick of a core at the sizes of the tiny preset, eager PyTorch and OpenVINO in turns."""
+    policy = preset_policy("tiny")
+    core = sized_like(kind, policy.config.core)
+    eager, compiled, tensors = core_ticks(core, policy.config.width, policy.num_tokens)
+    calls = {"torch": partial(eager, *tensors), "ours": partial(compiled, *tensors)}
+    times = interleaved(calls, BLOCKS)
+    error, values, others = 0.0, tensors[1:], tensors[1:]
+    for _ in range(COMPARED_TICKS):
+        tokens = torch.randn_like(tensors[0])
+        (expected, *values), (output, *others) = eager(tokens, *values), compiled(tokens, *others)
+        error = max(error, float((output - expected).abs().max()))
+    return {
+        "kind": kind,
+        "parameters": num_parameters(eager),
+        "state_values": sum(value.numel() for value in tensors[1:]),
+        "torch_ms": median_ms(times["torch"]),
+        "median_ms": median_ms(times["ours"]),
+        "error": error,
+    }
+
+
+def core_ticks(
+    config: CoreConfig, width: int, num_inputs: int, threads: int | None = None
+) -> tuple[CoreTickModule, CompiledModule, list[Tensor]]:
+    """Return a core's tick, the same compiled, and an example of its tensors: tokens and initial state."""
+    torch.manual_seed(0)
     core = config.build(width, num_inputs).eval()
     state = core.initial_state(1)
-    tokens = torch.randn(1, num_inputs, width)
-    return CoreTickModule(core, tuple(state)), [tokens, *state.values()]
+    eager, example = CoreTickModule(core, tuple(state)), [torch.randn(1, num_inputs, width)]
+    example += state.values()
+    return eager, CompiledModule(copy.deepcopy(eager), example, threads=threads), example
 
 
 # A whole tick, from images to the action
@@ -389,9 +401,7 @@ def preset_policy(preset: PresetName) -> Policy:
     size = PRESETS[preset].image_size
     spec = PolicySpec(
         robot="bench",
-        cameras=tuple(
-            CameraSpec(f"camera {number}", size, size) for number in range(NUM_CAMERAS[preset])
-        ),
+        cameras=tuple(CameraSpec(f"camera {n}", size, size) for n in range(NUM_CAMERAS[preset])),
         proprioception=(
             ProprioceptionSpec("joints", tuple(f"joint {number} (rad)" for number in range(7))),
             ProprioceptionSpec("gripper", ("opening",)),
@@ -409,18 +419,15 @@ def preset_policy(preset: PresetName) -> Policy:
 
 def policy_loop(runner: PolicyRunner) -> Tick:
     """Return a tick of an episode without end that always sees the same observation."""
-    observation = random_observation(runner.spec, np.random.default_rng(0))
     begin_episode(runner)
-    return lambda: runner.step(observation)
+    return partial(runner.step, random_observation(runner.spec, np.random.default_rng(0)))
 
 
 def first_actions(runner: PolicyRunner) -> npt.NDArray[np.float32]:
     """Return the actions (20, A) of an episode of random observations."""
     begin_episode(runner)
-    seen = (
-        random_observation(runner.spec, np.random.default_rng(seed))
-        for seed in range(COMPARED_TICKS)
-    )
+    generators = map(np.random.default_rng, range(COMPARED_TICKS))
+    seen = (random_observation(runner.spec, rng) for rng in generators)
     return np.stack([runner.step(observation).probabilities for observation in seen])
 
 
@@ -428,38 +435,6 @@ def begin_episode(runner: PolicyRunner) -> None:
     """Reset the runner with a made-up embedding of the instruction, so that no language model is loaded."""
     size = runner.policy.config.embedding_size
     runner.reset("bench", embedding=np.full(size, size**-0.5, np.float32))
-
-
-# Every core by itself
-
-
-@torch.inference_mode()
-def measure_core(kind: str) -> Figures:
-    """Time one tick of a core at the sizes of the tiny preset, eager PyTorch and OpenVINO in turns."""
-    policy = preset_policy("tiny")
-    config = policy.config
-    torch.manual_seed(0)
-    eager, tensors = core_tick(sized_like(kind, config.core), config.width, policy.num_tokens)
-    compiled = CompiledModule(copy.deepcopy(eager), tensors)
-    times = interleaved(
-        {"torch": lambda: eager(*tensors), "ours": lambda: compiled(*tensors)}, BLOCKS
-    )
-    error, values, others = 0.0, tensors[1:], tensors[1:]
-    for _ in range(COMPARED_TICKS):
-        tokens = torch.randn_like(tensors[0])
-        (expected, *values), (output, *others) = eager(tokens, *values), compiled(tokens, *others)
-        error = max(error, float((output - expected).abs().max()))
-    return {
-        "kind": kind,
-        "parameters": num_parameters(eager),
-        "state_values": sum(value.numel() for value in tensors[1:]),
-        "torch_ms": median_ms(times["torch"]),
-        "median_ms": median_ms(times["ours"]),
-        "error": error,
-    }
-
-
-# The command
 
 
 @dataclass(frozen=True)
@@ -521,6 +496,10 @@ def report_unit(report: Report) -> None:
 
 def report_flat(report: Report) -> None:
     """Measure and print long episodes, and the ticks of tlb and hourglass by age and phase."""
+
+    def tiny() -> Tick:
+        return policy_loop(PolicyRunner(preset_policy("tiny")))
+
     report.rows(
         "flat",
         "Late ticks of a long episode, and as many early ones",
@@ -534,7 +513,7 @@ def report_flat(report: Report) -> None:
         },
         [
             measure_flat("unit of the TTM", unit_loop, FLAT_TICKS),
-            measure_flat("whole policy, preset tiny", tiny_loop, FLAT_TICKS),
+            measure_flat("whole policy, preset tiny", tiny, FLAT_TICKS),
             measure_flat("Transformer without a window", growing_loop, GROWING_TICKS),
         ],
     )
@@ -553,8 +532,8 @@ def report_flat(report: Report) -> None:
             "k-th\n/ others": lambda row: f"{row['turn_ms'] / row['other_ms']:.3f}",
         },
         [row for what in PERIODIC for row in measure_period(what, PERIOD_TICKS)],
+        PERIOD_NOTES,
     )
-    report.text(PERIOD_NOTES)
 
 
 def report_whole(presets: Sequence[Timed], report: Report) -> None:

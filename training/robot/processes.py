@@ -1,7 +1,6 @@
 """Starts the nodes and programs of the ROS package as processes, and stops nodes in order.
 
-It does what a launch file does, and needs no ROS install. The nodes stop the robot when they are
-stopped, and when this process is gone, however it ended.
+The nodes stop the robot when they are stopped, and when this process is gone, however it ended.
 """
 
 from __future__ import annotations
@@ -25,6 +24,7 @@ from typing import Any
 import yaml
 
 from ttm.policy.errors import UserError
+from ttm.training.runtime import Interruption
 
 Nodes = dict[str, "subprocess.Popen[bytes]"]
 """Name of a node -> its process."""
@@ -55,12 +55,9 @@ def require_rclpy() -> None:
 
 
 def run_program(module: str, options: Mapping[str, Any]) -> int:
-    """Run a module of `ttm_policy` with its options as JSON until it ends, and return its exit code.
-
-    Raises `UserError` before it starts if ROS is missing.
-    """
+    """Run a module of `ttm_policy` with its options as JSON until it ends; return its exit code."""
     require_rclpy()
-    command = [*PROGRAM, module, json.dumps(options)]
+    command = [*PROGRAM, module, json.dumps(options, default=str)]
     return subprocess.run(command, env=_of_child(os.environ), check=False).returncode
 
 
@@ -68,20 +65,15 @@ def run_program(module: str, options: Mapping[str, Any]) -> int:
 def running_nodes(
     parameters: Mapping[str, Mapping[str, Any]], environment: Mapping[str, str]
 ) -> Iterator[Nodes]:
-    """Start nodes of `ttm_policy`, and stop those that still run at the end, in the same order.
-
-    parameters: name of the node -> its ROS parameters.
-    """
-    before = {
-        number: signal.signal(number, _interrupt) for number in (signal.SIGINT, signal.SIGTERM)
-    }
+    """Start nodes of `ttm_policy` by their parameters; stop those that run at the end, in that order."""
+    before = {number: signal.signal(number, _interrupt) for number in Interruption.SIGNALS}
     nodes: Nodes = {}
     with tempfile.TemporaryDirectory(prefix="ttm_robot_") as folder:
         try:
             for name, values in parameters.items():
                 file = (
                     Path(folder) / f"{name}.yaml"
-                )  # ROS reads `yes` on a command line as a boolean
+                )  # on a command line ROS reads `yes` as a boolean
                 data = {"/**": {"ros__parameters": dict(values)}}
                 file.write_text(yaml.safe_dump(data, allow_unicode=True, width=10_000))
                 command = [*PROGRAM, name, "--ros-args", "--params-file", str(file)]
@@ -108,7 +100,7 @@ def start_after_crash(nodes: Nodes, name: str, environment: Mapping[str, str]) -
 def wait_for_episodes(nodes: Nodes, look: Callable[[], object] = lambda: None) -> int:
     """Return the exit code of the simulator, or that of the policy if it ends before.
 
-    look: called again and again meanwhile. It may start a node again.
+    look: called again and again meanwhile.
     """
     while (code := nodes["sim_node"].poll()) is None:
         look()
@@ -128,10 +120,7 @@ def wait_for_first(nodes: Sequence[subprocess.Popen[bytes]]) -> int:
 
 
 def _of_child(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment of a program that ends with this process.
-
-    Linux ends it with the thread that starts it, so that thread must last, as the main thread does.
-    """
+    """Return the environment of a program that ends with the thread that starts it, the main one."""
     return {**environment, PARENT: str(os.getpid())}
 
 
@@ -150,9 +139,6 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
     raise KeyboardInterrupt
 
 
-# A ROS domain of a process's own, so that simulations side by side do not hear each other.
-
-
 def simulation_environment() -> dict[str, str]:
     """Return an environment that keeps commands from real robots and other simulations.
 
@@ -169,11 +155,7 @@ def simulation_environment() -> dict[str, str]:
 
 
 def claim_ros_domain() -> int:
-    """Return the number of a ROS domain in which nobody is, and keep it until this process ends.
-
-    No process of this computer has claimed it, and no DDS participant listens there. Raises
-    `UserError` if all are in use.
-    """
+    """Return a ROS domain that no process has claimed and where nobody listens; keep it until the end."""
     return _claimed()[0]
 
 
@@ -186,7 +168,7 @@ def _claimed() -> tuple[int, socket.socket]:
         claim = _bind(socket.SOCK_STREAM, "127.0.0.1", _port(domain, 0))
         if claim is None:
             continue
-        if not any(_listens(domain, participant) for participant in range(NUM_PARTICIPANTS)):
+        if _is_silent(domain):
             return domain, claim
         claim.close()
     raise UserError(
@@ -200,11 +182,14 @@ def _port(domain: int, participant: int) -> int:
     return 7410 + 250 * domain + 2 * participant
 
 
-def _listens(domain: int, participant: int) -> bool:
-    listener = _bind(socket.SOCK_DGRAM, "", _port(domain, participant))
-    if listener is not None:
+def _is_silent(domain: int) -> bool:
+    """Whether nobody listens at the port of any participant."""
+    for participant in range(NUM_PARTICIPANTS):
+        listener = _bind(socket.SOCK_DGRAM, "", _port(domain, participant))
+        if listener is None:
+            return False
         listener.close()
-    return listener is None
+    return True
 
 
 def _bind(kind: socket.SocketKind, address: str, port: int) -> socket.socket | None:

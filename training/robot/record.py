@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, make_dataclass, replace
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +22,10 @@ from ttm.training.robot.processes import (
 )
 from ttm.training.robot.robot import (
     check_options,
-    parameter_options,
+    options_class,
     read_options,
     require_contract,
     require_started,
-    with_config,
 )
 from ttm_policy.parameters import (
     NodeParameters,
@@ -55,16 +54,8 @@ class Nodes:
     teleop: TeleopParameters | None
     policy: PolicyParameters | None = None
 
-    @property
-    def beside_policy(self) -> bool:
-        """Whether the person drives in the place of a policy."""
-        return any(driver is not None and driver.policy for driver in (self.web, self.teleop))
-
     def parameters(self) -> dict[str, dict[str, Any]]:
-        """Return the name of each node -> its parameters.
-
-        The recorder takes keys if there is a terminal that does not drive the robot.
-        """
+        """Return the name of each node -> its parameters. The recorder takes keys of a free terminal."""
         keys = sys.stdin.isatty() and not (self.teleop and self.teleop.source == "keyboard")
         if not sys.stdin.isatty() and self.web is None:
             print("no terminal for keys: call ~/start and ~/stop of recorder_node", flush=True)
@@ -94,10 +85,7 @@ def with_policy(nodes: Nodes, checkpoint: str) -> Nodes:
 
 
 def record_simulation(nodes: Nodes, task: str) -> int:
-    """Run the simulated robot for a person as well; return the exit code.
-
-    Raises `UserError` before anything starts if environment or task are missing or do not fit.
-    """
+    """Run the simulated robot for a person as well; return the exit code."""
     tasks, recorder = inspect_env(KITCHEN).tasks, nodes.recorder
     sim = SimParameters(
         task=choose_task(KITCHEN, tasks, task, recorder.instruction, label="--task"),
@@ -108,11 +96,12 @@ def record_simulation(nodes: Nodes, task: str) -> int:
         cmd_vel_stamped=recorder.cmd_vel_stamped,
     )
     parameters = nodes.parameters()
+    beside_policy = any(values.get("policy") for values in parameters.values())
     for name, values in parameters.items():
         values["use_sim_time"] = True
         if "max_age_s" in values:
             values["max_age_s"] = max(values["max_age_s"], PATIENT_MAX_AGE_S)
-        if name == "web_node" or (name == "recorder_node" and nodes.beside_policy):
+        if name == "web_node" or (name == "recorder_node" and beside_policy):
             values["simulator"] = "sim_node"
     return _run({**parameters, "sim_node": asdict(sim)}, simulation_environment())
 
@@ -141,18 +130,10 @@ class _CommandOptions:
     one that comes with the project. Each episode begins its scene anew, and has who drove."""
     task: str | None = None
     """With --sim: task of the simulated kitchen. By default the one of the instruction, or the first."""
-    config: Path | None = None
-    """A YAML file of options, with lines such as `max-yaw-rad-s: 0.5`. Options of the command line count
-    more. Parameters of the nodes that are seldom changed, such as limits of acceleration, stand there
-    alone; ros2_ws/docs/parameters.md has all of them."""
 
 
-_AllOptions: Any = make_dataclass(
-    "_AllOptions",
-    parameter_options(RecorderParameters, {"--teleop": TeleopParameters, "--web": WebParameters}),
-    bases=(_CommandOptions,),
-    frozen=True,
-)
+_DRIVERS = {"--teleop": TeleopParameters, "--web": WebParameters}
+_AllOptions: Any = options_class(_CommandOptions, RecorderParameters, _DRIVERS)
 
 
 @dataclass(frozen=True)
@@ -174,12 +155,6 @@ class RecordCommand(_AllOptions):
       ttm record --contract my_robot.yaml --rate-hz 10 --teleop leader --controls leader.yaml --out taught
       ttm record --contract my_robot.yaml --spec runs/mine/best.safetensors --out more_episodes
     """
-
-    @classmethod
-    def defaults(cls, words: Sequence[str]) -> RecordCommand | None:
-        """Return the values of the file of --config, if `words` of a command line have one."""
-        found: RecordCommand | None = with_config(cls(), words)
-        return found
 
     def run(self) -> int:
         """Start the nodes, wait for their end, and return the exit code."""

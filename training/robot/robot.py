@@ -1,8 +1,7 @@
 """`ttm robot`: drive a robot with a policy in closed loop over ROS 2, simulated or real.
 
-The options of `ttm robot` and `ttm record` are made from the parameters of the ROS nodes, so that
-each has one name, one default and one help text. Everything that needs no node is checked before one
-starts.
+The options of `ttm robot` and `ttm record` are made from the parameters of the ROS nodes. Everything
+that needs no node is checked before one starts.
 """
 
 from __future__ import annotations
@@ -12,9 +11,8 @@ import subprocess
 import tempfile
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import Field, asdict, dataclass, field, make_dataclass, replace
+from dataclasses import asdict, dataclass, field, make_dataclass, replace
 from pathlib import Path
-from types import MappingProxyType
 from typing import Annotated, Any, Literal, TypeVar, get_type_hints
 
 from tyro.conf import Suppress, arg
@@ -45,39 +43,21 @@ from ttm_policy.parameters import (
 
 Parameters = TypeVar("Parameters", bound=NodeParameters)
 
-WITHOUT_OPTION: Mapping[type[NodeParameters], Mapping[str, str]] = {
-    PolicyParameters: {
-        "autostart": "the command starts the node in order to run it",
-        "lockstep": "--sim and --free-running decide it",
-    },
-    SimParameters: {
-        "driver": "with ttm robot the policy drives, with ttm record a person",
-        "lockstep": "--free-running decides it",
-        "policy_node": "the command starts both nodes and knows their names",
-        "recorder": "ttm record starts both nodes and knows their names",
-    },
-    RecorderParameters: {
-        "autostart": "the command starts the node in order to run it",
-        "keys": "the command takes keys wherever there is a terminal",
-        "simulator": "--sim decides it",
-    },
-    TeleopParameters: {
-        "source": "--teleop names it",
-        "recorder": "the command starts both nodes and knows their names",
-    },
-    WebParameters: {
-        "folder": "--out of the recorder is the folder",
-        "recorder": "the command starts both nodes and knows their names",
-        "simulator": "--sim decides it",
-    },
+WITHOUT_OPTION: Mapping[type[NodeParameters], tuple[str, ...]] = {
+    PolicyParameters: ("autostart", "lockstep"),
+    SimParameters: ("driver", "lockstep", "policy_node", "recorder"),
+    RecorderParameters: ("autostart", "keys", "simulator"),
+    TeleopParameters: ("source", "recorder"),
+    WebParameters: ("folder", "recorder", "simulator"),
 }
-"""The parameters that no option is made for, and why."""
+"""The parameters that the commands set, so that no option is made for them."""
 
 IN_FILE_ALONE = frozenset({
     "bond_heartbeat_period", "precision", "start_on_instruction", "goal_timeout_s", "preempt_goals",
     "stop_after_s", "e_stop_rearm", "e_stop_timeout_s", "command_rate_hz", "lifespan_ticks",
     "snapshot_path", "recovery_path", "recovery_period_s", "recovery_max_age_s", "resume_after_crash",
-    "preroll_s", "max_delay_s", "min_fresh",
+    "preroll_s", "countdown_s", "max_delay_s", "min_fresh", "jpeg_quality", "token", "joystick",
+    "engine", "rate", "startup_timeout_s", "command_timeout_s",
 })  # fmt: skip
 """Parameters, beside the limits of acceleration and jerk, that only the file of --config sets."""
 RENAMED = {"first_seed": "seed", "folder": "out"}
@@ -94,28 +74,52 @@ def in_file_alone(parameter: str) -> bool:
     return parameter in IN_FILE_ALONE or "_accel_" in parameter or "_jerk_" in parameter
 
 
-def parameter_options(
+CONFIG_HELP = (
+    "A YAML file of options, with lines such as `max-yaw-rad-s: 0.5`. Options of the command line count "
+    "more. Parameters of the nodes that are seldom changed, such as limits of acceleration, stand there "
+    "alone; ros2_ws/docs/parameters.md has all of them."
+)
+"""Help text of --config."""
+
+
+def options_class(
+    own: type[Any],
     node_parameters: type[NodeParameters],
-    others: Mapping[str, type[NodeParameters]] = MappingProxyType({}),
-) -> list[tuple[str, Any, Field[Any]]]:
-    """Return one field for `dataclasses.make_dataclass` for each parameter that has an option.
+    others: Mapping[str, type[NodeParameters]],
+) -> Any:
+    """Return a dataclass of options: those of `own`, one for each parameter that has one, and --config.
 
     A parameter that several nodes have becomes one option. others: the parameters of nodes that only an
     option such as --sim starts, by that option.
     """
     nodes = {"": _with_option(node_parameters)}
     nodes |= {flag: _with_option(kind) for flag, kind in others.items()}
-    options = []
+    options: list[Any] = []  # fields for `make_dataclass`
     for name in dict.fromkeys(name for parameters in nodes.values() for name in parameters):
         found = {flag: parameters[name] for flag, parameters in nodes.items() if name in parameters}
-        kind, default = _type_and_default(next(iter(found.values())))
-        about, alone = arg(help=_help(found)), in_file_alone(name)
-        hint = Annotated[kind, about, Suppress] if alone else Annotated[kind, about]
+        parameter = next(iter(found.values()))
+        texts: dict[str, str] = {}
+        for flag, each in found.items():  # texts of nodes that differ stand one after another
+            start = f"With {flag}: " if flag else ""
+            end = f" In {each.about.unit}." if each.about.unit else ""
+            texts.setdefault(each.about.help, start + each.about.help + end)
+        kind: Any = Path if parameter.about.is_path else parameter.type
+        default: Any = Path(parameter.default) if parameter.about.is_path else parameter.default
+        if parameter.choices:
+            kind = Literal[parameter.choices]
+        if parameter.default == "":  # which stands for None
+            kind, default = kind if parameter.choices else kind | None, None
+        about = arg(help=" ".join(texts.values()))
+        alone = in_file_alone(name)
+        hint: Any = Annotated[kind, about, Suppress] if alone else Annotated[kind, about]
         options.append((name, hint, field(default=default)))
-    return options
+    about = arg(help=CONFIG_HELP)
+    options.append(("config", Annotated[Path | None, about], field(default=None)))
+    methods = {"defaults": classmethod(lambda cls, words: _with_config(cls(), words))}
+    return make_dataclass("_AllOptions", options, bases=(own,), namespace=methods, frozen=True)
 
 
-def with_config(command: Any, words: Sequence[str]) -> Any:
+def _with_config(command: Any, words: Sequence[str]) -> Any:
     """Return `command` with the values of the file of --config that `words` name; None if they name none."""
     path = config_path(words)
     if path is None:
@@ -127,10 +131,7 @@ def with_config(command: Any, words: Sequence[str]) -> Any:
 
 
 def check_options(command: object, *kinds: type[NodeParameters]) -> None:
-    """Raise `UserError` that names the first option of `command` whose value is out of range.
-
-    kinds: the parameters that it has options for.
-    """
+    """Raise `UserError` that names the first option of `command` whose value is out of range."""
     for node_parameters in kinds:
         for name, parameter in _with_option(node_parameters).items():
             parameter.check(_value(command, name), label=_label(name))
@@ -143,8 +144,7 @@ def require_started(
 ) -> None:
     """Raise `UserError` if an option of `command` that no started node has is not at its default.
 
-    started: the parameters of the nodes that are started. others: those of all that need not be -> their
-    node, and what starts it.
+    others: parameters of nodes that need not be started -> their node, and what starts it.
     """
     known = {name for kind in started for name in _with_option(kind)}
     for kind, remedy in others.items():
@@ -160,10 +160,7 @@ def require_contract(path: Path | None) -> None:
 
 
 def read_options(command: object, node_parameters: type[Parameters], **others: Any) -> Parameters:
-    """Return the parameters of a node as the options of `command` set them.
-
-    others: the values of parameters that have no option.
-    """
+    """Return the parameters of a node as `command` sets them; `others` have no option."""
     values = {
         parameter.name: _value(command, name)
         for name, parameter in _with_option(node_parameters).items()
@@ -192,29 +189,6 @@ def _value(command: object, option: str) -> Any:
     if value is None:
         return ""
     return str(value) if isinstance(value, Path) else value
-
-
-def _type_and_default(parameter: DeclaredParameter) -> tuple[Any, Any]:
-    """Return the type and the default of an option; for a parameter, "" stands for None."""
-    kind: Any = Path if parameter.about.is_path else parameter.type
-    if parameter.choices:
-        kind = Literal[parameter.choices]
-    if parameter.default == "":
-        return (kind if parameter.choices else kind | None), None
-    return kind, Path(parameter.default) if parameter.about.is_path else parameter.default
-
-
-def _help(found: Mapping[str, DeclaredParameter]) -> str:
-    """Return the help text of an option, with all nodes' texts that differ.
-
-    found: the parameter of each node that has it, by the option that starts the node.
-    """
-    texts: dict[str, str] = {}
-    for flag, parameter in found.items():
-        about = parameter.about
-        sentence = f"{about.help} In {about.unit}." if about.unit else about.help
-        texts.setdefault(about.help, f"With {flag}: {sentence}" if flag else sentence)
-    return " ".join(texts.values())
 
 
 Watch = Callable[["subprocess.Popen[bytes]"], object]
@@ -277,10 +251,7 @@ def drive_simulation(
 
 @contextmanager
 def _with_files(policy: PolicyParameters, respawn: bool) -> Iterator[PolicyParameters]:
-    """Yield the parameters with the checkpoint's absolute path, and with a file for the memory.
-
-    The memory is kept in a file if the policy is to be started again with it.
-    """
+    """Yield the parameters with the absolute path of the checkpoint, and to respawn a file for the memory."""
     path = checkpoint_path(policy.checkpoint or SHIPPED).resolve()
     policy = replace(policy, checkpoint=str(path))
     with tempfile.TemporaryDirectory(prefix="ttm_robot_") as folder:
@@ -300,18 +271,9 @@ class _CommandOptions:
     waits for each command, and every run of an initial state is the same."""
     respawn: bool = False
     """Start the policy again after a crash, with the memory that it had."""
-    config: Path | None = None
-    """A YAML file of options, with lines such as `max-yaw-rad-s: 0.5`. Options of the command line count
-    more. Parameters of the nodes that are seldom changed, such as limits of acceleration, stand there
-    alone; ros2_ws/docs/parameters.md has all of them."""
 
 
-_AllOptions: Any = make_dataclass(
-    "_AllOptions",
-    parameter_options(PolicyParameters, {"--sim": SimParameters}),
-    bases=(_CommandOptions,),
-    frozen=True,
-)
+_AllOptions: Any = options_class(_CommandOptions, PolicyParameters, {"--sim": SimParameters})
 
 
 @dataclass(frozen=True)
@@ -327,12 +289,6 @@ class RobotCommand(_AllOptions):
       ttm robot --sim --task open_drawer --episodes 20 --out runs/ros
       ttm robot --checkpoint runs/mine/best.safetensors --contract my_robot.yaml
     """
-
-    @classmethod
-    def defaults(cls, words: Sequence[str]) -> RobotCommand | None:
-        """Return the values of the file of --config, if `words` of a command line have one."""
-        found: RobotCommand | None = with_config(cls(), words)
-        return found
 
     def run(self) -> int:
         """Start the nodes, wait for their end, and return the exit code."""

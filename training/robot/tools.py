@@ -6,10 +6,10 @@ second and the third are the commands of `ttm.datasets.tools`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, cast, get_args
+from typing import Annotated, ClassVar, Literal, cast, get_args
 
 from tyro.conf import Positional, arg
 
@@ -46,65 +46,45 @@ class DataBagsCommand:
 
     source: Annotated[Positional[Path], arg(metavar="FROM")]
     """A bag, or a folder of bags; a bag is a folder with metadata.yaml. With --to, episodes."""
-
     out: Annotated[Positional[Path], arg(metavar="TO")]
     """The folder to write."""
-
     contract: Path
     """The YAML file that says which topic supplies each observation and each part of the action."""
-
     to: BagTarget = "ttm"
     """What to write: episodes, or bags in one of the two storages of rosbag2."""
-
     rate_hz: float | None = None
     """The control rate of the bags, in ticks a second. None takes that of bags that were written by
     --to, or else that of the contract."""
-
     instruction: str | None = None
     """The instruction that the robot followed in all of the bags. None takes that on their topic
     `instruction`."""
-
     spec: Path | None = None
     """A YAML file with the parts of the action and their limits, and the labels of vectors, as `ttm
     data show --spec` writes it. A rate in it must be that of --rate-hz. None takes the spec of
     bags that were written by --to, or else one part for each entry of the contract."""
-
     overwrite: bool = False
     """Replace TO if it holds only what is written."""
 
     def run(self) -> int:
         """Convert in a process of the ROS package; return its exit code."""
-        options: dict[str, Any] = {
-            "source": str(self.source),
-            "out": str(self.out),
-            "contract": str(self.contract),
-            "overwrite": self.overwrite,
-        }
-        for_reading = {
-            "rate_hz": self.rate_hz,
-            "instruction": self.instruction,
-            "spec": None if self.spec is None else str(self.spec),
-        }
-        if self.to == "ttm":
+        given = asdict(self)
+        to, for_reading = given.pop("to"), ("rate_hz", "instruction", "spec")
+        if to == "ttm":
             require_above_0({"--rate-hz": self.rate_hz})
-            _require_rosbags()
-            return run_program("bags.read", {**options, **for_reading})
-        for name, value in for_reading.items():
-            if value is not None:
-                raise UserError(
-                    f"--{name.replace('_', '-')} is for bags that are read, and episodes have their own; "
-                    f"leave it out with --to {self.to}"
-                )
-        _require_rosbags()
-        return run_program("bags.write", {**options, "to": self.to})
-
-
-def _require_rosbags() -> None:
-    if find_spec("rosbags") is None:
-        raise UserError(
-            "rosbags is missing, which reads and writes bags; "
-            'run: pip install "ttm-policy-stack[convert]"'
-        )
+        else:
+            given = {"to": to, **given}
+            for name in for_reading:
+                if given.pop(name) is not None:
+                    raise UserError(
+                        f"--{name.replace('_', '-')} is for bags that are read, and episodes have their "
+                        f"own; leave it out with --to {to}"
+                    )
+        if find_spec("rosbags") is None:
+            raise UserError(
+                "rosbags is missing, which reads and writes bags; "
+                'run: pip install "ttm-policy-stack[convert]"'
+            )
+        return run_program("bags.read" if to == "ttm" else "bags.write", given)
 
 
 @dataclass(frozen=True)
@@ -167,11 +147,11 @@ class ConvertCommand(DataConvertCommand):
 class ContractCommand:
     """Check a robot's contract on the live graph, before a policy moves it (ttm contract check).
 
-    First the file itself is read, and a mistake in it is told in one line. Then the command listens to
-    the robot for --seconds and prints a line for each topic: whether it is there with the right type,
-    how often it comes, how old its stamps are, whether its fields, joints and frames are those of the
-    contract, and who listens to the commands. Nothing is sent. The exit code is 0 if all topics fit, 1
-    if not, and 2 for a mistake in the file. Needs ROS 2, from pip or installed.
+    First the file itself is read. Then the command listens to the robot for --seconds and prints a line
+    for each topic: whether it is there with the right type, how often it comes, how old its stamps are,
+    whether its fields, joints and frames are those of the contract, and who listens to the commands.
+    Nothing is sent. The exit code is 0 if all topics fit, 1 if not, and 2 for a mistake in the file. Needs
+    ROS 2, from pip or installed.
 
     For example:
       ttm contract check my_robot.yaml
@@ -182,33 +162,22 @@ class ContractCommand:
     """What to do."""
     contract: Annotated[Positional[Path], arg(metavar="FILE")]
     """The contract's YAML file."""
-
     checkpoint: Path | None = None
     """Also compare with this policy: names, sizes, and whether the inputs are as quick as its ticks."""
-
     seconds: float = 5.0
     """How long to listen."""
-
     max_age_s: float = 0.5
     """The largest accepted age of an observation, as given to policy_node."""
-
     namespace: str = ""
     """The namespace of the robot's topics."""
-
     use_sim_time: bool = False
     """Compare stamps with /clock, for a simulator."""
 
     def run(self) -> int:
         """Check in a process of the ROS package; return its exit code."""
         require_above_0({"--seconds": self.seconds, "--max-age-s": self.max_age_s})
-        options = {
-            "contract": str(self.contract),
-            "checkpoint": None if self.checkpoint is None else str(self.checkpoint),
-            "seconds": self.seconds,
-            "max_age_s": self.max_age_s,
-            "namespace": self.namespace,
-            "use_sim_time": self.use_sim_time,
-        }
+        options = asdict(self)
+        del options["what"]
         return run_program("live_check", options)
 
 
@@ -233,13 +202,11 @@ class PlayCommand(DataPlayCommand):
     topics: bool = False
     """Publish the observations, the instruction and /clock on the topics of --contract, at the stamps of
     the episode, instead of writing a film. Nothing is commanded."""
-
     contract: Path | None = None
     """With --topics, the YAML file of the robot's topics. None takes that of the simulated robot."""
-
     lockstep: bool = False
     """With --topics, empty the memory of policy_node, which must run with lockstep:=true, and publish
-    each tick when the policy has answered the one before. At the end, tell how many of its commands are
+    each tick when the policy has answered the one before. At the end, print how many of its commands are
     the recorded actions, bit by bit. Otherwise ticks come at their own pace, whoever listens."""
 
     def run(self) -> int:
@@ -251,10 +218,6 @@ class PlayCommand(DataPlayCommand):
         if self.out is not None:
             raise UserError("--topics writes no file; leave out --out")
         require_contract(self.contract)
-        options = {
-            "episode": str(self.episode),
-            "demo": self.demo,
-            "contract": "" if self.contract is None else str(self.contract),
-            "lockstep": self.lockstep,
-        }
-        return run_program("replay", options)
+        contract = "" if self.contract is None else str(self.contract)
+        given = {"episode": str(self.episode), "demo": self.demo, "lockstep": self.lockstep}
+        return run_program("replay", {**given, "contract": contract})

@@ -10,10 +10,8 @@ only be guessed, too: (1 + 2 / V) / 3.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import islice
-from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -24,7 +22,7 @@ from torch.nn import functional as F
 from ttm.policy.cores.core import CoreConfig
 from ttm.policy.cores.hourglass import HourglassConfig, parse_hierarchy
 from ttm.policy.cores.registry import core_name, core_to_dict
-from ttm.policy.errors import UserError, options, require_at_least, require_some
+from ttm.policy.errors import options, require_at_least, require_some
 from ttm.training.console import compact_table, print_progress
 from ttm.training.help_texts import CoreName
 from ttm.training.sequence_model import SequenceModel, fit, study_core
@@ -32,25 +30,20 @@ from ttm.training.study.common import (
     HELD_OUT_SEED,
     SMALL_CORE,
     SymbolStudy,
+    predicted,
     prepare_process,
     print_results,
+    seeded,
 )
 
-CHUNK = 3
-"""Symbols in a chunk."""
-NUM_CHUNKS = 6
-"""Chunks in a sequence; most of them have some before them."""
-HELD_OUT = 1000
-"""Number of held-out sequences."""
+CHUNK = 3  # symbols
+NUM_CHUNKS = 6  # in a sequence; most of them have some before them
+HELD_OUT = 1000  # sequences
 EVALUATION_BATCH = 100
-"""Sequences that are evaluated at once."""
 
-COMMON: Mapping[str, Any] = MappingProxyType({**SMALL_CORE, "window": 8})
-"""Sizes of every core that has such fields."""
-OWN: Mapping[str, Mapping[str, Any]] = MappingProxyType(
-    {"ttm": {"memory_size": 4, "process_size": 2}}
-)
-"""Sizes of single cores. A core that is not named here gets `COMMON` alone."""
+COMMON = {**SMALL_CORE, "window": 8}
+OWN = {"ttm": {"memory_size": 4, "process_size": 2}}
+"""Sizes of single cores, beside those of `COMMON`."""
 
 NOTES = """\
 Chunks L#L of V letters. The model predicts each symbol from those before it: the first symbol of
@@ -90,14 +83,10 @@ class StudyChunksCommand(SymbolStudy):
     """Training steps of each model."""
 
     def check(self) -> None:
-        """Raise `UserError` if a value is out of range."""
         super().check()
         require_some(options(self, "core", "hierarchies", "vocabularies"))
         require_at_least(1, options(self, "steps"))
-        if min(self.vocabularies) < 2:
-            raise UserError(
-                f"--vocabularies has {min(self.vocabularies)}; give numbers of letters, 2 or more"
-            )
+        require_at_least(2, {"--vocabularies": min(self.vocabularies)})
 
     def run(self) -> int:
         """Train the models one after another, print the table, and return the exit code."""
@@ -125,13 +114,12 @@ class StudyChunksCommand(SymbolStudy):
 
         Raises `UserError` for hierarchies or core options that do not fit.
         """
-        models: dict[str, CoreConfig] = {}
+        models = {}
         for name in self.core:
             if name == "hourglass":
                 for hierarchy in self.hierarchies:
                     own = {name: {"hierarchy": hierarchy}}
-                    config = study_core(name, COMMON, own, self.core_options)
-                    models[f"hourglass {hierarchy}"] = config
+                    models[f"{name} {hierarchy}"] = study_core(name, COMMON, own, self.core_options)
             else:
                 models[name] = study_core(name, COMMON, OWN, self.core_options)
         return models
@@ -139,12 +127,12 @@ class StudyChunksCommand(SymbolStudy):
     def train(self, name: str, config: CoreConfig, letters: int, seed: int) -> dict[str, Any]:
         """Train `config`, called `name`, on V = `letters`; return its result on held-out sequences."""
         torch.manual_seed(seed)
-        symbols = num_symbols(letters)
+        symbols = letters + 2
         model = SequenceModel(config, symbols, symbols, self.width)
-        batches = fresh_batches(self.batch_size, letters, torch.Generator().manual_seed(seed))
-        steps = islice(batches, self.steps)
-        *_, last = fit(model, steps, chunk_loss, learning_rate=self.learning_rate)
-        held_out = sequences(HELD_OUT, letters, torch.Generator().manual_seed(HELD_OUT_SEED))
+        source = seeded(seed)
+        batches = (sequences(self.batch_size, letters, source) for _ in range(self.steps))
+        *_, last = fit(model, batches, chunk_loss, learning_rate=self.learning_rate)
+        held_out = sequences(HELD_OUT, letters, seeded(HELD_OUT_SEED))
         right = right_by_place(model, *held_out)
         by_sequence = right.mean(dim=1)
         accuracy = by_sequence.mean().item()
@@ -162,29 +150,16 @@ class StudyChunksCommand(SymbolStudy):
         }
 
 
-def num_symbols(letters: int) -> int:
-    """Return the number of symbols: V letters, #, and the symbol before the first."""
-    return letters + 2
-
-
 def sequences(count: int, letters: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Draw `count` (B) sequences with V = `letters`.
+    """Draw `count` (B) sequences of V + 2 symbols: the letters, #, and one before the first tick.
 
     Returns the inputs and the targets of each tick, both (B, T) int64. The input of a tick is the
     target of the tick before.
     """
     letter = torch.randint(letters, (count, NUM_CHUNKS), generator=generator)
     mark = torch.full_like(letter, letters)
-    targets = torch.stack([letter, mark, letter], dim=2).flatten(1)  # (B, T)
+    targets = torch.stack([letter, mark, letter], dim=2).flatten(1)
     return F.pad(targets[:, :-1], (1, 0), value=letters + 1), targets
-
-
-def fresh_batches(
-    batch_size: int, letters: int, generator: torch.Generator
-) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield batches of new sequences without end; see `sequences`."""
-    while True:
-        yield sequences(batch_size, letters, generator)
 
 
 def chunk_loss(model: SequenceModel, inputs: Tensor, targets: Tensor) -> Tensor:
@@ -192,61 +167,35 @@ def chunk_loss(model: SequenceModel, inputs: Tensor, targets: Tensor) -> Tensor:
     return F.cross_entropy(model(inputs).flatten(0, 1), targets.flatten())
 
 
-@torch.no_grad()
 def right_by_place(model: SequenceModel, inputs: Tensor, targets: Tensor) -> Tensor:
-    """Return the accuracy on the first, second and third symbol of the chunks of each sequence.
-
-    The shape is (B, 3), the type float64.
-    """
-    model.eval()
-    predicted = torch.cat([model(part).argmax(dim=2) for part in inputs.split(EVALUATION_BATCH)])
-    right = predicted == targets
+    """Return the accuracy on the first, second and third symbol of chunks, (B, 3) float64."""
+    right = predicted(model, inputs, EVALUATION_BATCH) == targets
     return right.unflatten(1, (NUM_CHUNKS, CHUNK)).double().mean(dim=1)
 
 
 def limit(config: CoreConfig, letters: int) -> float | None:
-    """Return the highest accuracy that a core can reach; None where we do not know it.
-
-    letters: V.
-    """
+    """Return the highest accuracy that a core can reach with V letters; None if we do not know it."""
+    with_two_ticks = (2 + 1 / letters) / 3
+    with_whole_chunks = (
+        1 + 2 / letters
+    ) / 3  # and the place in the chunk, but not the newest letter
+    # Who does not know the place predicts # after every letter, which is wrong for the first symbol
+    # of every chunk except that of the sequence's first chunk.
+    without_place = (1 + (1 + 1 / NUM_CHUNKS) / letters) / 3
     if core_name(config) == "none":
-        return best_with_one_tick(letters)
+        return without_place
     if not isinstance(config, HourglassConfig):
-        return best_with_two_ticks(letters)
+        return with_two_ticks
     hierarchy = parse_hierarchy(config.hierarchy)
     if hierarchy.stages[0].num_layers:
-        return best_with_two_ticks(letters)
+        return with_two_ticks
     if not hierarchy.factors or hierarchy.factors[0] != CHUNK:
         return None
     # Upsampling other than by repeating has weights, or ages, for each tick of a group.
-    knows_place = config.upsampling != "repeat"
-    return best_without_vanilla_layers(letters) if knows_place else best_with_one_tick(letters)
+    return without_place if config.upsampling == "repeat" else with_whole_chunks
 
 
-def best_with_two_ticks(letters: int) -> float:
-    """Return the highest accuracy of a model that remembers the last two symbols."""
-    return (2 + 1 / letters) / 3
-
-
-def best_without_vanilla_layers(letters: int) -> float:
-    """Return the highest accuracy with a memory of whole chunks and knowledge of the place.
-
-    The place is which symbol of a chunk comes next.
-    """
-    return (1 + 2 / letters) / 3
-
-
-def best_with_one_tick(letters: int) -> float:
-    """Return the highest accuracy with the newest symbol, or with whole chunks but not the place.
-
-    A letter then may be the first of a chunk, which # follows, or the last. The best prediction
-    after every letter is #, which is wrong for the first symbol of every chunk except that of the
-    sequence's first chunk.
-    """
-    return (1 + (1 + 1 / NUM_CHUNKS) / letters) / 3
-
-
-def chunk_table(results: Sequence[Mapping[str, Any]]) -> Table:
+def chunk_table(results: Sequence[dict[str, Any]]) -> Table:
     """Return a table with one row for each training."""
     table = compact_table("Chunks L#L: accuracy of the prediction", COLUMNS)
     table.columns[1].justify = "left"

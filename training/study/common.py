@@ -1,25 +1,26 @@
-"""What the studies share: options and sizes of those on sequences of symbols, and printed results."""
+"""What the studies share: options and sizes of those on symbols, and how results are printed."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import torch
 from rich.console import Console
 from rich.table import Table
+from torch import Tensor
 
-from ttm.policy.errors import options, require_above_0, require_at_least, require_some
+from ttm.policy.errors import UserError, options, require_above_0, require_at_least, require_some
+from ttm.policy.files import write_atomically
+from ttm.sim.results import Rate
 from ttm.training.console import write_figures
 from ttm.training.runtime import keep_freed_memory
+from ttm.training.sequence_model import SequenceModel
 
-SMALL_CORE: Mapping[str, Any] = MappingProxyType(
-    {"process_size": 1, "num_layers": 2, "num_heads": 4, "mlp_size": 128}
-)
+SMALL_CORE = {"process_size": 1, "num_layers": 2, "num_heads": 4, "mlp_size": 128}
 """Sizes of every core that has such fields, so that one CPU core trains it within minutes."""
 HELD_OUT_SEED = 2**40
 """Seed of held-out sequences, which are the same for all trainings."""
@@ -50,15 +51,24 @@ class SymbolStudy:
 
 
 def prepare_process() -> None:
-    """Set up this process for training on one CPU core.
-
-    Figures would depend a little on the number of threads, by the order of rounded sums.
-    """
+    """Set up this process for training on one CPU core, on whose number rounded sums depend a little."""
     keep_freed_memory()
     torch.set_num_threads(1)
 
 
-def print_results(*parts: str | Table, figures: dict[str, Any], json_path: Path | None) -> None:
+def seeded(seed: int) -> torch.Generator:
+    """Return a generator of random numbers."""
+    return torch.Generator().manual_seed(seed)
+
+
+@torch.no_grad()
+def predicted(model: SequenceModel, symbols: Tensor, batch_size: int) -> Tensor:
+    """Return the class with the highest score at each tick, (B, T), for symbols (B, T)."""
+    model.eval()
+    return torch.cat([model(part).argmax(dim=2) for part in symbols.split(batch_size)])
+
+
+def print_results(*parts: str | Table, figures: Any = None, json_path: Path | None = None) -> None:
     """Print notes and tables in this order; write `figures` to `json_path`, if it is not None.
 
     Raises `UserError` if the file cannot be written.
@@ -70,3 +80,36 @@ def print_results(*parts: str | Table, figures: dict[str, Any], json_path: Path 
         else:
             console.print(part)
     write_figures(console, json_path, json.dumps(figures, indent=2))
+
+
+def percent(rate: Rate, digits: int = 1, unit: str = "") -> str:
+    """Return a rate in per cent, with Wilson's interval in parentheses; "—" without episodes."""
+    if not rate.episodes:
+        return "—"
+    rates = (f"{100 * each:.{digits}f}" for each in (rate.rate, *rate.interval))
+    return "{}{} ({} to {})".format(next(rates), unit, *rates)
+
+
+def p_text(p_value: float) -> str:
+    """Return a p value with three digits."""
+    return "<0.001" if p_value < 0.001 else f"{p_value:.3f}"
+
+
+def markdown(columns: Sequence[str], rows: Iterable[Sequence[str]], rule: str = "---") -> str:
+    """Return a Markdown table. rule: stands below the names of all columns but the first."""
+    rules = ["---", *[rule] * (len(columns) - 1)]
+    return "\n".join(f"| {' | '.join(row)} |" for row in (columns, rules, *rows))
+
+
+def require_svg(plot: Path | None) -> None:
+    """Raise `UserError` if `--plot` is no name of an SVG file."""
+    if plot is not None and plot.suffix != ".svg":
+        raise UserError(f"--plot is {plot}; give a file that ends with .svg")
+
+
+def write_plot(path: Path, svg: str) -> None:
+    """Write the file that the user gave as `--plot`. Raises `UserError` if that fails."""
+    try:
+        write_atomically(path, svg)
+    except OSError as error:
+        raise UserError(f"cannot write {path} ({error}); give another file with --plot") from error

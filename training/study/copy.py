@@ -9,9 +9,8 @@ symbols the model has to repeat the digits, so it must keep each of them for T +
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -21,7 +20,14 @@ from torch.nn import functional as F
 
 from ttm.policy.cores.core import CoreConfig
 from ttm.policy.cores.registry import core_to_dict
-from ttm.policy.errors import UserError, options, require_above_0, require_at_least, require_some
+from ttm.policy.errors import (
+    UserError,
+    options,
+    require_above_0,
+    require_at_least,
+    require_at_most,
+    require_some,
+)
 from ttm.training.console import compact_table, print_progress
 from ttm.training.help_texts import CoreName
 from ttm.training.sequence_model import SequenceModel, fit, repeated, study_core, ticks_seen, within
@@ -29,36 +35,28 @@ from ttm.training.study.common import (
     HELD_OUT_SEED,
     SMALL_CORE,
     SymbolStudy,
+    predicted,
     prepare_process,
     print_results,
+    seeded,
 )
 
-NUM_DIGITS = 10
-"""Number of digits to copy."""
-BLANK, LARGEST, GO = 0, 8, 9
-"""The symbol of an empty tick, the largest digit, and the signal to repeat the digits."""
+NUM_DIGITS = 10  # to copy
+BLANK, LARGEST, GO = 0, 8, 9  # an empty tick, the largest digit, the signal to repeat the digits
 NUM_SYMBOLS = 10
-"""Zero, the eight digits, and the signal."""
-HELD_OUT = 200
-"""Number of held-out sequences of each length."""
-EVALUATE_EVERY = 50
-"""Steps between two evaluations on the held-out sequences."""
+HELD_OUT = 200  # sequences of each length
+EVALUATE_EVERY = 50  # steps
 
-COMMON: Mapping[str, Any] = MappingProxyType({**SMALL_CORE, "window": NUM_DIGITS})
-"""Sizes of every core that has such fields. A window is as long as the Temporal Latent Bottleneck's
-chunk."""
-OWN: Mapping[str, Mapping[str, Any]] = MappingProxyType(
-    {
-        "tlb": {"num_latents": NUM_DIGITS, "chunk_size": NUM_DIGITS, "cross_every": 1},
-        "hourglass": {"hierarchy": "1@1 2@4 1@1"},
-        "ttm": {"memory_size": 16, "process_size": 8, "initial_memory": "learned"},
-    }
-)
-"""Sizes of single cores. A core that is not named here gets `COMMON` alone."""
+COMMON = {**SMALL_CORE, "window": NUM_DIGITS}  # as long as the chunk of tlb
+OWN: dict[str, dict[str, Any]] = {
+    "tlb": {"num_latents": NUM_DIGITS, "chunk_size": NUM_DIGITS, "cross_every": 1},
+    "hourglass": {"hierarchy": "1@1 2@4 1@1"},
+    "ttm": {"memory_size": 16, "process_size": 8, "initial_memory": "learned"},
+}
+"""Sizes of single cores, beside those of `COMMON`."""
 
-PAPER_SAMPLES: Mapping[tuple[str, int], str] = MappingProxyType({("tlb", 100): "6,200"})
-"""(Core, T) -> unique sequences after which every digit is right in the Temporal Latent Bottleneck
-paper."""
+PAPER_SAMPLES = {("tlb", 100): "6,200"}
+"""(Core, T) -> unique sequences after which every digit is right in the TLB paper."""
 NOTES = f"""\
 Copying: {NUM_DIGITS} digits from 1 to 8, T zeros, a 9, {NUM_DIGITS} zeros. At the last symbols the
 digits are to be repeated. By chance 1 of 8 digits is right (12.5 %), and no sequence.
@@ -97,26 +95,18 @@ class StudyCopyCommand(SymbolStudy):
     """Sequences to train on again and again (paper: 6200 at T = 100); None for new ones."""
 
     def check(self) -> None:
-        """Raise `UserError` if a value is out of range."""
         super().check()
         require_some(options(self, "core", "lengths"))
-        require_at_least(1, options(self, "unique", "shortest"))
+        require_at_least(1, {"--lengths": min(self.lengths), **options(self, "unique", "shortest")})
         require_above_0(options(self, "minutes"))
-        shortest_length = min(self.lengths)
-        if shortest_length < 1:
-            raise UserError(f"--lengths has {shortest_length}; give numbers of ticks, 1 or more")
-        if self.shortest is not None and self.shortest > shortest_length:
-            raise UserError(
-                f"--shortest is {self.shortest}, but --lengths has {shortest_length}; "
-                "give the same or less"
-            )
+        require_at_most(min(self.lengths), options(self, "shortest"))
         if self.shortest is not None and self.unique is not None:
             raise UserError("--shortest draws new sequences for every batch; leave out --unique")
 
     def run(self) -> int:
         """Train the cores one after another, print the table, and return the exit code."""
         self.check()
-        configs = {name: copy_core(name, self.core_options) for name in self.core}
+        configs = {name: study_core(name, COMMON, OWN, self.core_options) for name in self.core}
         prepare_process()
         results = [
             self.train(name, config, blanks, seed)
@@ -127,46 +117,35 @@ class StudyCopyCommand(SymbolStudy):
         named = ("width", "batch_size", "learning_rate", "unique", "shortest")
         figures = {
             "cores": {name: core_to_dict(config) for name, config in configs.items()},
-            "options": {name: getattr(self, name) for name in named} | {"seconds": self.seconds},
+            "options": {name: getattr(self, name) for name in named}
+            | {"seconds": 60 * self.minutes},
             "results": results,
         }
         notes = NOTES.format(minutes=self.minutes)
         print_results(notes, self.table(results), figures=figures, json_path=self.json)
         return 0
 
-    @property
-    def seconds(self) -> float:
-        """Longest time for one training, evaluations included."""
-        return 60 * self.minutes
-
     def train(self, core: str, config: CoreConfig, blanks: int, seed: int) -> dict[str, Any]:
-        """Train `config`, called `core`, at T = `blanks`; return the last evaluation.
-
-        It has the mean of the held-out lengths, and the time since the training began.
-        """
+        """Train `config`, called `core`, at T = `blanks`; return its last evaluation."""
         torch.manual_seed(seed)
         model = SequenceModel(config, NUM_SYMBOLS, NUM_SYMBOLS, self.width)
-        held_out = [
-            sequences(HELD_OUT, length, torch.Generator().manual_seed(HELD_OUT_SEED))
-            for length in self.held_out_lengths(blanks)
-        ]
-        seen = ticks_seen(model, held_out[-1][0][:1])
-        begun = time.perf_counter()
+        lengths = self.held_out_lengths(blanks)
+        held_out = [sequences(HELD_OUT, length, seeded(HELD_OUT_SEED)) for length in lengths]
+        result = {
+            "core": core,
+            "parameters": model.num_parameters,
+            "blanks": blanks,
+            "seed": seed,
+            "ticks_seen": ticks_seen(model, held_out[-1][0][:1]),
+        }
+        batches = within(self.batches(blanks, seeded(seed)), 60 * self.minutes)
+        rate, begun = self.learning_rate, time.perf_counter()
         for progress in fit(
-            model,
-            within(self.batches(blanks, torch.Generator().manual_seed(seed)), self.seconds),
-            copy_loss,
-            learning_rate=self.learning_rate,
-            report_every=EVALUATE_EVERY,
+            model, batches, copy_loss, learning_rate=rate, report_every=EVALUATE_EVERY
         ):
             right = [copy_accuracy(model, *part, self.batch_size) for part in held_out]
             digits, whole = (sum(portions) / len(right) for portions in zip(*right, strict=True))
-            result: dict[str, Any] = {
-                "core": core,
-                "parameters": model.num_parameters,
-                "blanks": blanks,
-                "seed": seed,
-                "ticks_seen": seen,
+            result |= {
                 "samples": progress.steps * self.batch_size,
                 "loss": progress.loss,
                 "digits": digits,
@@ -185,9 +164,8 @@ class StudyCopyCommand(SymbolStudy):
 
     def held_out_lengths(self, blanks: int) -> list[int]:
         """Return T alone, or the shortest T of training, the mean of the two (rounded up), and T."""
-        if self.shortest is None:
-            return [blanks]
-        return sorted({self.shortest, (self.shortest + blanks + 1) // 2, blanks})
+        shortest = self.shortest or blanks
+        return sorted({shortest, (shortest + blanks + 1) // 2, blanks})
 
     def batches(self, blanks: int, generator: torch.Generator) -> Iterator[tuple[Tensor, ...]]:
         """Yield batches without end, of T = `blanks` or less; see `sequences`."""
@@ -195,12 +173,12 @@ class StudyCopyCommand(SymbolStudy):
             fixed = sequences(self.unique, blanks, generator)
             yield from repeated(fixed, self.batch_size, generator)
         while True:
-            drawn = blanks
+            drawn = torch.tensor(blanks)
             if self.shortest is not None:
-                drawn = int(torch.randint(self.shortest, blanks + 1, (), generator=generator))
-            yield sequences(self.batch_size, drawn, generator)
+                drawn = torch.randint(self.shortest, blanks + 1, (), generator=generator)
+            yield sequences(self.batch_size, int(drawn), generator)
 
-    def table(self, results: Sequence[Mapping[str, Any]]) -> Table:
+    def table(self, results: Sequence[dict[str, Any]]) -> Table:
         """Return a table with one row for each training; see `train`."""
         kind = "fresh" if self.unique is None else f"{self.unique:,} unique, repeated"
         ticks = "T" if self.shortest is None else f"{self.shortest} to T"
@@ -223,21 +201,16 @@ class StudyCopyCommand(SymbolStudy):
         return table
 
 
-def copy_core(name: str, options: Sequence[str] = ()) -> CoreConfig:
-    """Return the core called `name` in the sizes of this study; see `study_core`."""
-    return study_core(name, COMMON, OWN, options)
-
-
 def sequences(count: int, blanks: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
     """Draw `count` (B) sequences with T = `blanks`.
 
     Returns the symbols (B, T + 21) and the digits to repeat (B, 10), both int64.
     """
     digits = torch.randint(1, LARGEST + 1, (count, NUM_DIGITS), generator=generator)
-    waiting = digits.new_full((count, blanks), BLANK)
-    go = digits.new_full((count, 1), GO)
-    repeating = digits.new_full((count, NUM_DIGITS), BLANK)
-    return torch.cat([digits, waiting, go, repeating], dim=1), digits
+    symbols = digits.new_full((count, 2 * NUM_DIGITS + blanks + 1), BLANK)
+    symbols[:, :NUM_DIGITS] = digits
+    symbols[:, NUM_DIGITS + blanks] = GO
+    return symbols, digits
 
 
 def copy_loss(model: SequenceModel, symbols: Tensor, digits: Tensor) -> Tensor:
@@ -245,14 +218,11 @@ def copy_loss(model: SequenceModel, symbols: Tensor, digits: Tensor) -> Tensor:
     return F.cross_entropy(model(symbols)[:, -NUM_DIGITS:].flatten(0, 1), digits.flatten())
 
 
-@torch.no_grad()
 def copy_accuracy(
     model: SequenceModel, symbols: Tensor, digits: Tensor, batch_size: int
 ) -> tuple[float, float]:
     """Return the portions of digits and of whole sequences that the model repeats correctly."""
-    model.eval()
-    repeated = [model(part)[:, -NUM_DIGITS:].argmax(dim=2) for part in symbols.split(batch_size)]
-    right = torch.cat(repeated) == digits
+    right = predicted(model, symbols, batch_size)[:, -NUM_DIGITS:] == digits
     return right.double().mean().item(), right.all(dim=1).double().mean().item()
 
 

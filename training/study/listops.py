@@ -13,7 +13,7 @@ import statistics
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from types import MappingProxyType
+from itertools import islice
 from typing import Any, NamedTuple
 
 import torch
@@ -23,83 +23,63 @@ from torch.nn import functional as F
 
 from ttm.policy.cores.core import CoreConfig
 from ttm.policy.cores.registry import core_to_dict
-from ttm.policy.errors import UserError, options, require_at_least, require_some
-from ttm.sim.results import wilson_interval
+from ttm.policy.errors import UserError, options, require_at_least, require_at_most, require_some
+from ttm.sim.results import Rate
 from ttm.training.console import compact_table, print_progress
 from ttm.training.help_texts import CoreName
 from ttm.training.sequence_model import SequenceModel, fit, study_core
 from ttm.training.study.common import SMALL_CORE, SymbolStudy, prepare_process, print_results
 
-OWN: Mapping[str, Mapping[str, Any]] = MappingProxyType(
-    {
-        "tlb": {"num_latents": 10, "chunk_size": 10, "cross_every": 1},
-        "hourglass": {"hierarchy": "1@1 2@4 1@1"},
-        "ttm": {"memory_size": 16, "process_size": 8, "initial_memory": "learned"},
-        "none": {"memory_size": 1, "process_size": 8},
-        "frame-stacking": {"window": 8},
-        "mixer": {"window": 8},
-    }
-)
-"""Sizes of single cores. A core that is not named here gets `SMALL_CORE` alone."""
+OWN: dict[str, dict[str, Any]] = {
+    "tlb": {"num_latents": 10, "chunk_size": 10, "cross_every": 1},
+    "hourglass": {"hierarchy": "1@1 2@4 1@1"},
+    "ttm": {"memory_size": 16, "process_size": 8, "initial_memory": "learned"},
+    "none": {"memory_size": 1, "process_size": 8},
+    "frame-stacking": {"window": 8},
+    "mixer": {"window": 8},
+}
+"""Sizes of single cores, beside those of `SMALL_CORE`."""
 COVERING = ("transformer", "hourglass")
-"""Cores whose window covers the longest expression: the first is then the plain causal Transformer.
-"""
+"""Cores whose window covers the longest expression; `transformer` is then the plain causal one."""
 
-OPERATORS: Mapping[str, Callable[[Sequence[int]], int]] = MappingProxyType(
-    {
-        "[MIN": min,
-        "[MAX": max,
-        "[MED": lambda values: int(statistics.median(values)),
-        "[SM": lambda values: sum(values) % 10,
-    }
-)
-"""Token of an operator -> the function that it applies to its arguments."""
+OPERATORS: dict[str, Callable[[Sequence[int]], int]] = {
+    "[MIN": min,
+    "[MAX": max,
+    "[MED": lambda values: int(statistics.median(values)),
+    "[SM": lambda values: sum(values) % 10,
+}
 END = "]"
 DIGITS = tuple("0123456789")
 """The digits, which are also the possible values of an expression, and so the classes."""
-SYMBOLS = (*DIGITS, *OPERATORS, END)
-NUMBERS = {token: number for number, token in enumerate(SYMBOLS)}
+NUMBERS = {token: number for number, token in enumerate((*DIGITS, *OPERATORS, END))}
 """Token -> number of its symbol."""
-PAD = len(SYMBOLS)
+PAD = len(NUMBERS)
 """The symbol after the end of an expression. The scores there are not used."""
-NUM_SYMBOLS = len(SYMBOLS) + 1
+NUM_SYMBOLS = PAD + 1
 
 FEWEST_ARGUMENTS = 2
-DEEPEST = 100
-"""Most operators within one another: ten times as many as in the papers, and within Python's
-recursion limit."""
-MOST_DRAWS_EACH = 50
-"""`ListopsTask.make` gives up after so many draws for each expression (and `MOST_IDLE_DRAWS` in
-addition)."""
-MOST_IDLE_DRAWS = 20_000
-"""`ListopsTask.make` gives up after so many draws in a row without a new expression within the
-bounds."""
-POOL = 16
-"""Number of batches that are cut from one pool of expressions, sorted by length, so that there is
-little padding."""
+DEEPEST = 100  # ten times as deep as in the papers, and within Python's recursion limit
+MOST_DRAWS_EACH, MOST_IDLE_DRAWS = 50, 20_000  # then `ListopsTask.make` gives up
+POOL = 16  # batches that are cut from one pool of expressions, sorted by length, to save padding
 EVALUATION_BATCH = 256
-"""Expressions that are evaluated at once."""
-REPORT_EVERY = 100
-"""Steps between two lines of progress."""
+REPORT_EVERY = 100  # steps
 
 NOTES = """\
 ListOps, scaled down: these figures are not comparable with published ones.
                         here                             Long Range Arena (Tay et al. 2020)
-  tokens                {lengths:<31}  500 to 2,000
-  training expressions  {samples:<31}  96,000
-  presented             {presented:<31}  —
-  operators nested      at most {depth:<23}  at most 9
-  arguments             2 to {arguments:<26}  2 to 10
-  model                 {model}
-  plain Transformer     {transformer:<31}  36.37 % (its table 1)
-  TLB                   {bottleneck:<31}  — (we do not know the figure in the TLB paper)
+  tokens                {task.min_length} to {task.max_length:<25}  500 to 2,000
+  training expressions  {samples:<31,}  96,000
+  presented             {presented:<31,}  —
+  operators nested      at most {task.depth:<23}  at most 9
+  arguments             2 to {task.arguments:<26}  2 to 10
+  plain Transformer     see below                        36.37 % (its table 1)
 
 An example: {example}
-is {value}. Held out: {held_out} expressions, {shared} of which are in the training set. The value
+is {value}. Held out: {held_out:,} expressions, {shared} of which are in the training set. The value
 of {frequent:.1f} % of them is {most}, the most frequent one.
 
   size       thousands of weights.
-  accuracy   held-out values that are right (%), after {steps} steps of {batch_size} expressions.
+  accuracy   held-out values that are right (%), after {steps:,} steps of {batch_size} expressions.
   95 %       Wilson's interval over the choice of the held-out expressions.
   depth      accuracy by the number of operators within one another; below it, the number of
              held-out expressions.
@@ -136,8 +116,7 @@ class ListopsTask:
     def __post_init__(self) -> None:
         require_at_least(self.min_length, options(self, "max_length"))
         require_at_least(1, options(self, "depth"))
-        if self.depth > DEEPEST:
-            raise UserError(f"--depth is {self.depth}; give {DEEPEST} or less")
+        require_at_most(DEEPEST, options(self, "depth"))
         shortest, longest = FEWEST_ARGUMENTS + 2, 1
         for _ in range(self.depth):
             longest = self.arguments * longest + 2
@@ -185,10 +164,7 @@ class ListopsTask:
 
 
 def evaluate(tokens: Sequence[str]) -> tuple[int, int]:
-    """Return the value and the depth of an expression.
-
-    Raises `ValueError` if the tokens are not one expression.
-    """
+    """Return the value and the depth of an expression."""
     # Operators that are not closed yet, with their arguments so far; the first is the whole.
     open_operators: list[tuple[str, list[int]]] = [("", [])]
     depth = 0
@@ -196,48 +172,12 @@ def evaluate(tokens: Sequence[str]) -> tuple[int, int]:
         if token in OPERATORS:
             open_operators.append((token, []))
             depth = max(depth, len(open_operators) - 1)
-        elif token == END and open_operators[-1][1] and len(open_operators) > 1:
+        elif token == END:
             name, arguments = open_operators.pop()
             open_operators[-1][1].append(OPERATORS[name](arguments))
-        elif token in DIGITS:
-            open_operators[-1][1].append(int(token))
         else:
-            raise ValueError(f"'{token}' does not belong where it stands in {' '.join(tokens)}")
-    (_, values), *unclosed = open_operators
-    if unclosed or len(values) != 1:
-        raise ValueError(f"not one whole expression: {' '.join(tokens)}")
-    return values[0], depth
-
-
-class Tally(NamedTuple):
-    """How many of the held-out values are right, by depth."""
-
-    by_depth: dict[int, tuple[int, int]]
-    """Depth -> how many are right, and how many there are; in ascending order."""
-
-    @property
-    def accuracy(self) -> float:
-        """The portion that is right, at all depths."""
-        right, count = self._sums
-        return right / count
-
-    @property
-    def interval(self) -> tuple[float, float]:
-        """Wilson's 95 % interval of the accuracy over the choice of the held-out expressions."""
-        return wilson_interval(*self._sums)
-
-    @property
-    def _sums(self) -> tuple[int, int]:
-        right, count = (sum(values) for values in zip(*self.by_depth.values(), strict=True))
-        return right, count
-
-    def plain(self) -> dict[str, Any]:
-        """Return all figures as plain data."""
-        by_depth = {
-            str(depth): {"right": right, "count": count}
-            for depth, (right, count) in self.by_depth.items()
-        }
-        return {"accuracy": self.accuracy, "interval": self.interval, "by_depth": by_depth}
+            open_operators[-1][1].append(int(token))
+    return open_operators[0][1][0], depth
 
 
 @dataclass(frozen=True)
@@ -275,11 +215,10 @@ class StudyListopsCommand(SymbolStudy):
         return ListopsTask(max_length=self.max_length, depth=self.depth)
 
     def check(self) -> None:
-        """Raise `UserError` if a value is out of range, or if no expression meets the bounds."""
         super().check()
         require_some(options(self, "core"))
         require_at_least(1, options(self, "samples", "held_out", "steps"))
-        _ = self.task
+        _ = self.task  # raises if no expression meets the bounds
 
     def run(self) -> int:
         """Train the cores one after another, print the table, and return the exit code."""
@@ -295,28 +234,21 @@ class StudyListopsCommand(SymbolStudy):
             for name, config in configs.items()
             for seed in self.seeds
         ]
-        features: dict[str, Callable[[Expression], str]] = {
-            "guess": lambda expression: "",
-            "guess by 1st": lambda expression: expression.tokens[0],
-        }
-        guessed = {
-            name: tally(held_out, guessed_values(train, held_out, feature))
-            for name, feature in features.items()
+        by_first = guessed_values(train, held_out, lambda expression: expression.tokens[0])
+        guesses = {
+            "guess": tally(held_out, guessed_values(train, held_out, lambda expression: "")),
+            "guess by 1st": tally(held_out, by_first),
         }
         named = ("width", "batch_size", "learning_rate", "steps")
         figures = {
             "task": asdict(self.task),
             "cores": {name: core_to_dict(config) for name, config in configs.items()},
             "options": {name: getattr(self, name) for name in named},
-            "guesses": {name: counted.plain() for name, counted in guessed.items()},
-            "results": [{**result, "tally": result["tally"].plain()} for result in results],
+            "guesses": guesses,
+            "results": results,
         }
-        print_results(
-            self.notes(train, held_out, results),
-            listops_table(guessed, results),
-            figures=figures,
-            json_path=self.json,
-        )
+        notes, table = self.notes(train, held_out), listops_table(guesses, results)
+        print_results(notes, table, figures=figures, json_path=self.json)
         return 0
 
     def train(
@@ -327,14 +259,13 @@ class StudyListopsCommand(SymbolStudy):
         held_out: Sequence[Expression],
         seed: int,
     ) -> dict[str, Any]:
-        """Train `config`, called `core`, and return its tally on the held-out expressions.
+        """Train `config`, called `core`; return its tally on the held-out expressions with other figures.
 
-        seed: determines the initial weights and the order of the batches; all cores get the same
-        batches.
+        seed: of the initial weights and of the order of the batches, the same ones for all cores.
         """
         torch.manual_seed(seed)
         model = SequenceModel(config, NUM_SYMBOLS, len(DIGITS), self.width)
-        batches = training_batches(train, self.batch_size, self.steps, seed)
+        batches = islice(training_batches(train, self.batch_size, seed), self.steps)
         rate = self.learning_rate
         for progress in fit(
             model, batches, listops_loss, learning_rate=rate, report_every=REPORT_EVERY
@@ -353,38 +284,22 @@ class StudyListopsCommand(SymbolStudy):
             "tally": tally(held_out, predicted_values(model, held_out)),
         }
 
-    def notes(
-        self,
-        train: Sequence[Expression],
-        held_out: Sequence[Expression],
-        results: Sequence[Mapping[str, Any]],
-    ) -> str:
+    def notes(self, train: Sequence[Expression], held_out: Sequence[Expression]) -> str:
         """Return the text above the table: the task, the differences to the papers, the columns."""
-        values = [expression.value for expression in held_out]
-        most = max(set(values), key=lambda value: (values.count(value), -value))
+        values = Counter(expression.value for expression in held_out)
+        most = max(values, key=lambda value: (values[value], -value))
         shown = min(held_out, key=lambda expression: abs(len(expression.tokens) - 15))
-        presented = self.steps * self.batch_size
-
-        def reached(core: str) -> str:
-            found = [each["tally"].accuracy for each in results if each["core"] == core]
-            return ", ".join(f"{_percent(accuracy)} %" for accuracy in found) or "—"
-
         return NOTES.format(
-            lengths=f"{self.task.min_length} to {self.max_length}",
-            samples=f"{len(train):,}",
-            presented=f"{presented:,} ({presented / len(train):.2g} times each)",
-            depth=self.depth,
-            arguments=self.task.arguments,
-            model=f"width {self.width}; layers and other sizes: --json",
-            transformer=reached("transformer"),
-            bottleneck=reached("tlb"),
+            task=self.task,
+            samples=len(train),
+            presented=self.steps * self.batch_size,
             example=" ".join(shown.tokens),
             value=shown.value,
-            held_out=f"{len(held_out):,}",
+            held_out=len(held_out),
             shared=len({e.tokens for e in train} & {e.tokens for e in held_out}),
-            frequent=100 * values.count(most) / len(values),
+            frequent=100 * values[most] / len(held_out),
             most=most,
-            steps=f"{self.steps:,}",
+            steps=self.steps,
             batch_size=self.batch_size,
         )
 
@@ -398,21 +313,13 @@ def listops_core(name: str, max_length: int, options: Sequence[str] = ()) -> Cor
     return study_core(name, SMALL_CORE, {name: {**OWN.get(name, {}), **window}}, options)
 
 
-class ExpressionBatch(NamedTuple):
-    """B expressions as tensors, padded to the T tokens of the longest."""
+def to_batch(expressions: Sequence[Expression]) -> tuple[Tensor, Tensor, Tensor]:
+    """Return B expressions as int64 tensors, in the same order.
 
-    symbols: Tensor
-    """(B, T) int64."""
-    last: Tensor
-    """(B,) int64, the tick of each expression's last token."""
-    values: Tensor
-    """(B,) int64."""
-
-
-def to_batch(expressions: Sequence[Expression]) -> ExpressionBatch:
-    """Return the expressions as a batch, in the same order."""
+    Symbols (B, T), padded to the T tokens of the longest; the ticks of the last tokens (B,); values (B,).
+    """
     rows = [torch.tensor([NUMBERS[token] for token in e.tokens]) for e in expressions]
-    return ExpressionBatch(
+    return (
         nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=PAD),
         torch.tensor([len(row) - 1 for row in rows]),
         torch.tensor([e.value for e in expressions]),
@@ -420,9 +327,9 @@ def to_batch(expressions: Sequence[Expression]) -> ExpressionBatch:
 
 
 def training_batches(
-    expressions: Sequence[Expression], batch_size: int, steps: int, seed: int
-) -> Iterator[ExpressionBatch]:
-    """Yield `steps` batches of expressions of similar length.
+    expressions: Sequence[Expression], batch_size: int, seed: int
+) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+    """Yield batches of expressions of similar length without end.
 
     Every pass over the expressions has another order, which depends on `seed` alone.
     """
@@ -434,21 +341,17 @@ def training_batches(
             pool = sorted(order[first : first + POOL * batch_size], key=lambda e: len(e.tokens))
             batches = [pool[i : i + batch_size] for i in range(0, len(pool), batch_size)]
             rng.shuffle(batches)
-            for batch in batches:
-                if steps == 0:
-                    return
-                steps -= 1
-                yield to_batch(batch)
+            yield from map(to_batch, batches)
 
 
 def last_scores(model: SequenceModel, symbols: Tensor, last: Tensor) -> Tensor:
-    """Return the scores (B, classes) at the tick of the last token; see `ExpressionBatch`."""
+    """Return the scores (B, classes) at the tick of the last token; see `to_batch`."""
     scores: Tensor = model(symbols)[torch.arange(len(symbols)), last]
     return scores
 
 
 def listops_loss(model: SequenceModel, symbols: Tensor, last: Tensor, values: Tensor) -> Tensor:
-    """Return the cross-entropy over the ten values, a scalar; see `ExpressionBatch`."""
+    """Return the cross-entropy over the ten values, a scalar; see `to_batch`."""
     return F.cross_entropy(last_scores(model, symbols, last), values)
 
 
@@ -456,15 +359,12 @@ def listops_loss(model: SequenceModel, symbols: Tensor, last: Tensor, values: Te
 def predicted_values(model: SequenceModel, expressions: Sequence[Expression]) -> list[int]:
     """Return the value with the highest score for each expression."""
     order = sorted(range(len(expressions)), key=lambda i: len(expressions[i].tokens))
-    predicted = [0] * len(expressions)
+    predicted = torch.empty(len(order), dtype=torch.int64)
     model.eval()
-    for first in range(0, len(order), EVALUATION_BATCH):
-        places = order[first : first + EVALUATION_BATCH]
-        batch = to_batch([expressions[i] for i in places])
-        best = last_scores(model, batch.symbols, batch.last).argmax(dim=1)
-        for place, value in zip(places, best.tolist(), strict=True):
-            predicted[place] = value
-    return predicted
+    for places in torch.tensor(order).split(EVALUATION_BATCH):
+        symbols, last, _ = to_batch([expressions[i] for i in places])
+        predicted[places] = last_scores(model, symbols, last).argmax(dim=1)
+    return predicted.tolist()
 
 
 def guessed_values(
@@ -480,34 +380,33 @@ def guessed_values(
     return [best.get(feature(expression), 0) for expression in expressions]
 
 
-def tally(expressions: Sequence[Expression], predicted: Sequence[int]) -> Tally:
-    """Count how many predicted values are right, by depth."""
+def tally(expressions: Sequence[Expression], predicted: Sequence[int]) -> dict[str, Any]:
+    """Return the portion of right values, its Wilson 95 % interval, and the counts by depth."""
     count, right = Counter(e.depth for e in expressions), Counter[int]()
     for expression, value in zip(expressions, predicted, strict=True):
         right[expression.depth] += value == expression.value
-    return Tally({depth: (right[depth], count[depth]) for depth in sorted(count)})
+    whole = Rate(right.total(), count.total())
+    by_depth = {depth: {"right": right[depth], "count": count[depth]} for depth in sorted(count)}
+    return {"accuracy": whole.rate, "interval": whole.interval, "by_depth": by_depth}
 
 
-def listops_table(guessed: Mapping[str, Tally], results: Sequence[Mapping[str, Any]]) -> Table:
+def listops_table(
+    guesses: Mapping[str, dict[str, Any]], results: Sequence[dict[str, Any]]
+) -> Table:
     """Return a table with one row for each guess and each training."""
-    depths = next(iter(guessed.values())).by_depth
-    columns = ("core", "size", "seed", "accuracy", "95 %")
-    by_depth = (f"depth {depth}\n{count}" for depth, (_, count) in depths.items())
-    table = compact_table("Values of held-out expressions", (*columns, *by_depth, "s"))
+    depths = next(iter(guesses.values()))["by_depth"]
+    by_depth = (f"depth {depth}\n{counted['count']}" for depth, counted in depths.items())
+    columns = ("core", "size", "seed", "accuracy", "95 %", *by_depth, "s")
+    table = compact_table("Values of held-out expressions", columns)
     table.columns[0].no_wrap = False  # on a narrow screen names may wrap, figures may not
-    for name, counted in guessed.items():
-        table.add_row(name, "—", "—", *_cells(counted), "—")
+    rows = [((name, "—", "—"), counted, "—") for name, counted in guesses.items()]
     for each in results:
-        size, seconds = f"{each['parameters'] / 1000:.0f}", f"{each['seconds']:.0f}"
-        table.add_row(each["core"], size, str(each["seed"]), *_cells(each["tally"]), seconds)
+        named = each["core"], f"{each['parameters'] / 1000:.0f}", str(each["seed"])
+        rows.append((named, each["tally"], f"{each['seconds']:.0f}"))
+    for named, counted, seconds in rows:
+        low, high = (100 * bound for bound in counted["interval"])
+        portions = (each["right"] / each["count"] for each in counted["by_depth"].values())
+        accuracies = [f"{100 * each:.1f}" for each in (counted["accuracy"], *portions)]
+        accuracies.insert(1, f"{low:.1f} to {high:.1f}")
+        table.add_row(*named, *accuracies, seconds)
     return table
-
-
-def _cells(counted: Tally) -> list[str]:
-    low, high = counted.interval
-    by_depth = [_percent(right / count) for right, count in counted.by_depth.values()]
-    return [_percent(counted.accuracy), f"{_percent(low)} to {_percent(high)}", *by_depth]
-
-
-def _percent(portion: float) -> str:
-    return f"{100 * portion:.1f}"

@@ -9,45 +9,35 @@ crossing.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import torch
 from minigrid.core.constants import OBJECT_TO_IDX
-from rich.table import Table
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ttm.policy.cores.core import CoreConfig
 from ttm.policy.errors import UserError, options, require_at_least
 from ttm.sim.results import Rate
-from ttm.training.console import compact_table
+from ttm.training.study.common import percent
 from ttm.training.study.minigrid import (
     NO_LOSS,
+    Demonstrations,
     EpisodeTensors,
+    Expert,
     MinigridEnvironment,
     MinigridPolicy,
     MinigridView,
     Vocabulary,
     action_loss,
 )
-from ttm.training.study.minigrid_study import (
-    ActingResult,
-    Comparison,
-    CoreResult,
-    Effort,
-    MinigridStudy,
-    StudySettings,
-    percent,
-)
+from ttm.training.study.minigrid_study import ActingResult, CoreResult, Effort, MinigridStudy
 
-LEFT, RIGHT, FORWARD = range(3)
-"""Numbers of the actions that the expert takes."""
-EAST, SOUTH, WEST, NORTH = range(4)
-"""Directions as in `MinigridView.direction`."""
+LEFT, RIGHT, FORWARD = range(3)  # actions that the expert takes
+EAST, SOUTH, WEST, NORTH = range(4)  # as in `MinigridView.direction`
 OBJECTS = tuple(OBJECT_TO_IDX[kind] for kind in ("key", "ball"))
 
 
@@ -65,10 +55,11 @@ class MemoryExpert:
         self._seen = False
 
     def act(self, view: MinigridView, previous_action: int | None) -> int:
-        """See `Expert`."""
-        self._seen = self._seen or sees(self._world, view, self._cue)
+        """See `Expert`. Half turns go left."""
+        place = self._world.relative_coords(*self._cue)
+        self._seen |= place is not None and int(view.image[place][0]) in OBJECTS
         wanted = self._way_to_the_match() if self._seen else WEST
-        return turn_or_go(view.direction, wanted)
+        return (FORWARD, RIGHT, LEFT, LEFT)[(wanted - view.direction) % 4]
 
     def _way_to_the_match(self) -> int:
         """Return the direction of the next tile on the way to the matching object."""
@@ -81,26 +72,6 @@ class MemoryExpert:
 def cue_position(environment: MinigridEnvironment) -> tuple[int, int]:
     """Return the position of the cue, (x, y): in the room's corner, above the corridor's row."""
     return 1, environment.unwrapped.height // 2 - 1
-
-
-def sees(world: Any, view: MinigridView, position: tuple[int, int]) -> bool:
-    """Return whether the agent's view shows a key or a ball at a position of the map."""
-    place = world.relative_coords(*position)
-    return place is not None and int(view.image[place][0]) in OBJECTS
-
-
-def turn_or_go(direction: int, wanted: int) -> int:
-    """Return the action that leads to the tile in the direction `wanted`; half turns go left."""
-    turns_right = (wanted - direction) % 4
-    if turns_right == 0:
-        return FORWARD
-    return RIGHT if turns_right == 1 else LEFT
-
-
-REGISTERED = "MiniGrid-MemoryS7-v0"
-"""Any of MiniGrid's Memory levels: they are the same class with other arguments."""
-SMALLEST = 7
-"""Side of the smallest map that has a room, a corridor and a crossing."""
 
 
 class RecallHead(nn.Module):
@@ -156,8 +127,7 @@ class RecallingPolicy(MinigridPolicy):
     def loss(self, batch: EpisodeTensors) -> Tensor:
         """Return the loss of the actions plus that of the recall head, a scalar."""
         instructions = self.instruct(batch.sentences)
-        seen = batch.which, batch.tiles, batch.directions
-        scores, outputs, _ = self.remember(instructions, *seen)
+        scores, outputs, _ = self(instructions, batch.which, batch.tiles, batch.directions)
         recall = self.recall.loss(outputs, batch.tiles, batch.actions != NO_LOSS)
         return action_loss(scores, batch.actions) + self.recall_weight * recall
 
@@ -168,25 +138,12 @@ def choices(acting: ActingResult, max_steps: int) -> Rate:
     A Memory level ends when the agent steps to an object or when its time, `max_steps` ticks, is up.
     An episode that failed earlier than that has therefore ended at the wrong object.
     """
-    made = sum(
-        success or length < max_steps
-        for success, length in zip(acting.success, acting.lengths, strict=True)
-    )
+    ends = zip(acting.success, acting.lengths, strict=True)
+    made = sum(success or length < max_steps for success, length in ends)
     return Rate(sum(acting.success), made)
 
 
-TITLES: Mapping[str, str] = MappingProxyType(
-    {"best": "Acting by the highest score", "drawn": "Acting by drawn actions"}
-)
-"""How a policy acts -> title of its table."""
-COLUMNS = ("core", "success in %", "p", "made", "right choices in %", "s")
-
-
-@dataclass(frozen=True)
-class MemorySettings(StudySettings):
-    """The settings of every study, and the weight of the recall loss."""
-
-    recall: float
+SMALLEST = 7  # side of the smallest map that has a room, a corridor and a crossing
 
 
 @dataclass(frozen=True)
@@ -196,11 +153,10 @@ class StudyMemoryCommand(MinigridStudy):
     The agent sees a key or a ball in a room, walks down a corridor, and has to go to the object of
     the same kind at its end, where the first one cannot be seen any more.
 
-    Needs minigrid: pip install 'ttm-policy-stack[babyai]'. All cores have the same number of parameters
-    within one per cent and the same first weights around them, learn from the same demonstrations in
-    the same batches, and train for the same number of steps. Demonstrations and results are kept
-    under --cache and are not made again. Several of these commands may run at the same time, each
-    for other cores or other --core-options; the tables hold the results of all of them.
+    Needs minigrid: pip install 'ttm-policy-stack[babyai]'. The cores are compared as in ttm study
+    babyai, with the same first weights around them as well. Demonstrations and results are kept under
+    --cache and are not made again. Several of these commands may run at the same time, each for other
+    cores or other --core-options; the tables hold the results of all of them.
     """
 
     level: str = "MemoryS13"
@@ -216,21 +172,18 @@ class StudyMemoryCommand(MinigridStudy):
     cache: Path = Path("runs/memory")
     """Folder in which demonstrations and results are kept."""
 
+    suite, demonstrator = "MiniGrid", "a scripted expert"
     default_effort = Effort(4_000, 600, 1_024)
+    columns = ("made", "right choices in %")
     notes = """\
-success: the agent stepped to the matching object. made: episodes in which it stepped to one of the
-two objects; right choices: portion of these in which it was the matching one, 50 % for a guess. In
-parentheses: Wilson's 95 % interval over the episodes, which does not say how much another training
-of the same core would differ. p: McNemar's exact test of the successes against the core without
-memory, on the same episodes. s: seconds of training."""
+made: episodes in which the agent stepped to one of the two objects; right choices: portion of these in
+which it was the matching one, which is a success, 50 % for a guess."""
 
     def check(self) -> None:
-        """Raise `UserError` if a value is out of range."""
         super().check()
         require_at_least(0, options(self, "recall"))
 
     def environment(self) -> MinigridEnvironment:
-        """Return a new environment of the level. Raises `UserError` if there is no such level."""
         found = re.fullmatch(r"MemoryS(\d+)(Random)?", self.level)
         size = int(found[1]) if found else 0
         if found is None or size < SMALLEST or size % 2 == 0:
@@ -238,77 +191,42 @@ memory, on the same episodes. s: seconds of training."""
                 f"--level is '{self.level}'; give MemoryS and an odd size of {SMALLEST} or more, "
                 f"with or without Random after it, such as MemoryS13 or MemoryS17Random"
             )
-        return MinigridEnvironment(REGISTERED, size=size, random_length=found[2] is not None)
+        # MiniGrid's Memory levels are one class with other arguments.
+        random_length = found[2] is not None
+        return MinigridEnvironment("MiniGrid-MemoryS7-v0", size=size, random_length=random_length)
 
-    def expert(self, environment: MinigridEnvironment) -> MemoryExpert:
-        """Return an expert for the episode that has just begun in `environment`."""
-        return MemoryExpert(environment)
+    def expert(self, environment: MinigridEnvironment) -> Expert:
+        return MemoryExpert(environment).act
 
-    def settings(self) -> MemorySettings:
-        """Return what results must have in common to be compared with those of this command."""
-        return MemorySettings(**self.common_settings(), recall=self.recall)
+    def settings(self) -> dict[str, Any]:
+        return {**super().settings(), "recall": self.recall}
 
     def policy(self, config: CoreConfig, vocabulary: Vocabulary) -> RecallingPolicy:
-        """Return a new policy around a core."""
         return RecallingPolicy(config, vocabulary, self.width, self.recall)
 
-    def heading(self, found: Comparison) -> str:
-        """Return the text above the tables: demonstrations, training, and evaluation."""
-        settings, shown = found.settings, found.demonstrations
-        sizes = [result.parameters for result in found.results]
-        return (
-            f"MiniGrid {settings.level} (minigrid {settings.minigrid}): cloning of a scripted expert, "
-            f"{settings.episodes} episodes\n"
-            f"{len(shown):,} demonstrations, mean length {shown.lengths.mean():.1f}; "
-            f"the expert fails in {len(shown.skipped):,}\n"
-            f"{settings.steps:,} steps of {settings.batch_ticks:,} ticks, width {settings.width}, "
-            f"seed {settings.seed}; cores of {min(sizes):,} to {max(sizes):,} parameters"
-        )
-
-    def table(self, results: Sequence[CoreResult], way: str) -> Table:
-        """Return a table with one row for each core, the best first."""
-        max_steps = self.environment().max_steps
-        table = compact_table(TITLES[way], COLUMNS)
-        table.columns[0].no_wrap = False  # the names of variants are long
-        for result in sorted(results, key=lambda result: -result.acting[way].rate):
-            acting = result.acting[way]
-            chosen = choices(acting, max_steps)
-            table.add_row(
-                result.core,
-                percent(Rate(chosen.count, len(acting.success))),
-                result.p_value(results, way),
-                str(chosen.episodes),
-                percent(chosen),
-                f"{result.training_s:.0f}",
-            )
-        return table
-
-    def figures(self, found: Comparison) -> dict[str, Any]:
-        """Return all figures as plain data, with the results of every episode."""
-        shown = found.demonstrations
-        return {
-            "settings": asdict(found.settings),
-            "expert": {
-                "demonstrations": len(shown),
-                "mean_length": float(shown.lengths.mean()),
-                "seeds_not_solved": shown.skipped.tolist(),
-            },
-            "results": [
-                asdict(result)
-                | {"rates": {way: self._rates(acting) for way, acting in result.acting.items()}}
-                for result in found.results
-            ],
-        }
-
-    def _rates(self, acting: ActingResult) -> dict[str, Any]:
+    def cells(self, acting: ActingResult) -> tuple[str, ...]:
         chosen = choices(acting, self.environment().max_steps)
-        rates = {"successes": Rate(chosen.count, len(acting.success)), "choices": chosen}
-        return {
-            name: {
-                "count": rate.count,
-                "of": rate.episodes,
-                "rate": rate.rate if rate.episodes else None,
-                "interval": rate.interval if rate.episodes else None,
+        return str(chosen.episodes), percent(chosen)
+
+    def figures(self, shown: Demonstrations, results: Sequence[CoreResult]) -> dict[str, Any]:
+        figures = super().figures(shown, results)
+        max_steps = self.environment().max_steps
+        for written, result in zip(figures["results"], results, strict=True):
+            written["rates"] = {
+                way: {
+                    "successes": _plain(acting.successes),
+                    "choices": _plain(choices(acting, max_steps)),
+                }
+                for way, acting in result.acting.items()
             }
-            for name, rate in rates.items()
-        }
+        return figures
+
+
+def _plain(rate: Rate) -> dict[str, Any]:
+    known = bool(rate.episodes)
+    return {
+        "count": rate.count,
+        "of": rate.episodes,
+        "rate": rate.rate if known else None,
+        "interval": rate.interval if known else None,
+    }

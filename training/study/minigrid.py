@@ -11,13 +11,14 @@ import io
 import os
 import time
 import zipfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from itertools import islice
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import gymnasium
 import minigrid
@@ -29,15 +30,13 @@ from torch.nn import functional as F
 
 from ttm.policy.cores.core import CoreConfig, CoreState
 from ttm.policy.errors import UserError
-from ttm.training.console import print_progress
+from ttm.training.console import make_folder, print_progress
 from ttm.training.options import WarmupCosine
 from ttm.training.sequence_model import Progress, fit
 
-VIEW = 7
-"""Side of the square that the agent sees, in tiles."""
+VIEW = 7  # side of the square that the agent sees, in tiles
 NUM_TILES = VIEW * VIEW
-NUM_ACTIONS = 7
-"""Left, right, forward, pick up, drop, toggle, done."""
+NUM_ACTIONS = 7  # left, right, forward, pick up, drop, toggle, done
 NUM_DIRECTIONS = 4
 
 # Levels, their experts, and demonstrations.
@@ -46,13 +45,9 @@ NUM_DIRECTIONS = 4
 class MinigridView(NamedTuple):
     """What a MiniGrid environment shows the agent before an action."""
 
-    image: NDArray[np.uint8]
-    """(7, 7, 3): object, colour and state of every tile that the agent sees, in minigrid's numbers.
-    """
-    direction: int
-    """0 to 3, clockwise; 0 is to the right of the map."""
-    mission: str
-    """The instruction in English; it is the same for a whole episode."""
+    image: NDArray[np.uint8]  # (7, 7, 3): object, colour and state of each tile that it sees
+    direction: int  # 0 to 3, clockwise; 0 is to the right of the map
+    mission: str  # the instruction in English, the same for a whole episode
 
 
 class MinigridEnvironment:
@@ -67,13 +62,12 @@ class MinigridEnvironment:
 
     @property
     def max_steps(self) -> int:
-        """Number of ticks after which the episode ends as failed; it may depend on the mission."""
+        """Ticks after which the episode ends as failed; they may depend on the mission."""
         return int(self.unwrapped.max_steps)
 
     def reset(self, seed: int) -> MinigridView:
         """Begin a new episode."""
-        # minigrid prints every layout that it draws and rejects.
-        with contextlib.redirect_stdout(io.StringIO()):
+        with contextlib.redirect_stdout(io.StringIO()):  # it prints every layout that it rejects
             values, _ = self.unwrapped.reset(seed=seed)
         return _view(values)
 
@@ -83,7 +77,7 @@ class MinigridEnvironment:
         return _view(values), reward > 0, terminated or truncated
 
 
-def _view(values: Mapping[str, Any]) -> MinigridView:
+def _view(values: dict[str, Any]) -> MinigridView:
     return MinigridView(values["image"], int(values["direction"]), str(values["mission"]))
 
 
@@ -91,34 +85,28 @@ class GaveUp(Exception):
     """Raised by an expert that has no action for a tick; its episode is no demonstration."""
 
 
-class Expert(Protocol):
-    """Acts in one episode. It may know more than the agent sees."""
-
-    def act(self, view: MinigridView, previous_action: int | None) -> int:
-        """Return the action at a tick. previous_action: None at the first. May raise `GaveUp`."""
+Expert = Callable[[MinigridView, int | None], int]
+"""View and previous action (None at first) -> action. It may know more than the agent sees."""
 
 
-class Level(Protocol):
+class Level(ABC):
     """A level that can be demonstrated. It must be picklable: processes that record get it."""
 
-    @property
-    def level(self) -> str:
-        """The name of the level."""
+    level: str
+    """The name of the level."""
 
+    @abstractmethod
     def environment(self) -> MinigridEnvironment:
         """Return a new environment. Raises `UserError` if there is no such level."""
 
+    @abstractmethod
     def expert(self, environment: MinigridEnvironment) -> Expert:
         """Return the expert for the episode that has just begun in `environment`."""
 
 
-SEEDS_A_FILE = 500
-"""Number of seeds whose episodes one file holds, so that several processes can record at the same
-time, and an interrupted recording loses only what is not in a file yet."""
-FIRST_EVALUATION_SEED = 100_000_000
-"""First seed of the evaluation. The seeds of the demonstrations begin at 0."""
-LEAST_SOLVED = 0.05
-"""Smallest portion of the seeds that the expert must solve to be a demonstrator of the level."""
+SEEDS_A_FILE = 500  # the unit of work of the processes that record
+FIRST_EVALUATION_SEED = 100_000_000  # those of the demonstrations begin at 0
+LEAST_SOLVED = 0.05  # portion of the seeds that the expert must solve to be a demonstrator
 
 
 @dataclass(frozen=True)
@@ -128,40 +116,16 @@ class Demonstrations:
     The fields are the format of the files that hold them.
     """
 
-    images: NDArray[np.uint8]
-    """(ticks, 7, 7, 3), before each action."""
-    directions: NDArray[np.uint8]
-    """(ticks,)."""
-    actions: NDArray[np.uint8]
-    """(ticks,)."""
-    lengths: NDArray[np.int64]
-    """(episodes,), number of ticks."""
-    missions: NDArray[np.str_]
-    """(episodes,), instructions."""
-    seeds: NDArray[np.int64]
-    """(episodes,), in ascending order."""
-    skipped: NDArray[np.int64]
-    """Seeds between these that the expert did not solve."""
-    seconds: NDArray[np.float64]
-    """Times that one CPU core took to record; their sum counts."""
-
-    @classmethod
-    def of(cls, seed: int, views: Sequence[MinigridView], actions: Sequence[int]) -> Demonstrations:
-        """Return one solved episode; without `views`, none, and the seed among those skipped."""
-        one = slice(0, 1 if views else 0)
-        return cls(
-            np.array([view.image for view in views], np.uint8).reshape(-1, VIEW, VIEW, 3),
-            np.array([view.direction for view in views], np.uint8),
-            np.array(actions, np.uint8),
-            np.array([len(actions)], np.int64)[one],
-            np.array([view.mission for view in views[one]], np.str_),
-            np.array([seed], np.int64)[one],
-            np.array([] if views else [seed], np.int64),
-            np.zeros(0),
-        )
+    images: NDArray[np.uint8]  # (ticks, 7, 7, 3), before each action
+    directions: NDArray[np.uint8]  # (ticks,)
+    actions: NDArray[np.uint8]  # (ticks,)
+    lengths: NDArray[np.int64]  # (episodes,), in ticks
+    missions: NDArray[np.str_]  # (episodes,)
+    seeds: NDArray[np.int64]  # (episodes,), in ascending order
+    skipped: NDArray[np.int64]  # seeds between these that the expert did not solve
+    seconds: NDArray[np.float64]  # that one CPU core took to record; their sum counts
 
     def __len__(self) -> int:
-        """Return the number of episodes."""
         return len(self.lengths)
 
     @property
@@ -172,48 +136,47 @@ class Demonstrations:
     def first(self, count: int) -> Demonstrations:
         """Return the first `count` episodes, with their part of the seconds."""
         ticks = int(self.lengths[:count].sum())
-        return Demonstrations(
-            self.images[:ticks],
-            self.directions[:ticks],
-            self.actions[:ticks],
-            self.lengths[:count],
-            self.missions[:count],
-            self.seeds[:count],
-            self.skipped[self.skipped < self.seeds[count - 1]],
-            self.seconds * count / len(self),
-        )
+        by_tick = (self.images[:ticks], self.directions[:ticks], self.actions[:ticks])
+        by_episode = (self.lengths[:count], self.missions[:count], self.seeds[:count])
+        skipped = self.skipped[self.skipped < self.seeds[count - 1]]
+        return Demonstrations(*by_tick, *by_episode, skipped, self.seconds * count / len(self))
 
 
-def join(parts: Sequence[Demonstrations]) -> Demonstrations:
-    """Return the episodes of all parts, one part after the other."""
-    names = [field.name for field in fields(Demonstrations)]
-    return Demonstrations(*(np.concatenate([getattr(p, name) for p in parts]) for name in names))
-
-
-def demonstrate(level: Level, environment: MinigridEnvironment, seed: int) -> Demonstrations:
-    """Return the expert's episode in an environment of `level`, or none if it fails or gives up."""
-    now = environment.reset(seed)
+def demonstrate(
+    level: Level, environment: MinigridEnvironment, seed: int
+) -> list[tuple[MinigridView, int]]:
+    """Return the ticks of the expert's episode in an environment of `level`; none if it fails."""
+    view = environment.reset(seed)
     expert = level.expert(environment)
-    views: list[MinigridView] = []
-    actions: list[int] = []
+    ticks: list[tuple[MinigridView, int]] = []
     done = over = False
     while not over:
         try:
-            action = expert.act(now, actions[-1] if actions else None)
+            action = expert(view, ticks[-1][1] if ticks else None)
         except GaveUp:
             break
-        views.append(now)
-        actions.append(action)
-        now, done, over = environment.step(action)
-    return Demonstrations.of(seed, views, actions) if done else Demonstrations.of(seed, (), ())
+        ticks.append((view, action))
+        view, done, over = environment.step(action)
+    return ticks if done else []
 
 
 def record(level: Level, seeds: Iterable[int]) -> Demonstrations:
     """Record the expert's episodes with these seeds, except those that it does not solve."""
     environment = level.environment()
     begun = time.process_time()
-    made = join([demonstrate(level, environment, seed) for seed in seeds])
-    return replace(made, seconds=np.array([time.process_time() - begun]))
+    tried = {seed: demonstrate(level, environment, seed) for seed in seeds}
+    solved = {seed: ticks for seed, ticks in tried.items() if ticks}
+    every = [tick for ticks in solved.values() for tick in ticks]
+    return Demonstrations(
+        np.array([view.image for view, _ in every], np.uint8).reshape(-1, VIEW, VIEW, 3),
+        np.array([view.direction for view, _ in every], np.uint8),
+        np.array([action for _, action in every], np.uint8),
+        np.array([len(ticks) for ticks in solved.values()], np.int64),
+        np.array([ticks[0][0].mission for ticks in solved.values()], np.str_),
+        np.array(list(solved), np.int64),
+        np.array([seed for seed in tried if seed not in solved], np.int64),
+        np.array([time.process_time() - begun]),
+    )
 
 
 def load_or_record(level: Level, count: int, cache: Path, workers: int) -> Demonstrations:
@@ -225,13 +188,7 @@ def load_or_record(level: Level, count: int, cache: Path, workers: int) -> Demon
     cannot be written.
     """
     level.environment()  # raises here, rather than in every worker
-    folder = cache / f"{level.level}-minigrid-{minigrid.__version__}"
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UserError(
-            f"cannot write to {cache} ({error}); give another folder with --cache"
-        ) from error
+    folder = make_folder(cache / f"{level.level}-minigrid-{minigrid.__version__}", "--cache")
     parts: list[Demonstrations] = []
     while (missing := count - sum(map(len, parts))) > 0:
         wanted = range(len(parts), len(parts) + -(-missing // SEEDS_A_FILE))
@@ -242,7 +199,8 @@ def load_or_record(level: Level, count: int, cache: Path, workers: int) -> Demon
                 f"the expert solves {solved} of {tried} seeds of level {level.level}, too few to "
                 "learn from; give another --level"
             )
-    return join(parts).first(count)
+    arrays = ([getattr(part, each.name) for part in parts] for each in fields(Demonstrations))
+    return Demonstrations(*map(np.concatenate, arrays)).first(count)
 
 
 def _files(
@@ -252,6 +210,7 @@ def _files(
     paths = {number: folder / f"seeds-{number * SEEDS_A_FILE:08d}.npz" for number in numbers}
     known = {number: read(path) for number, path in paths.items()}
     missing = [number for number, part in known.items() if part is None]
+    seeds = [range(n * SEEDS_A_FILE, (n + 1) * SEEDS_A_FILE) for n in missing]
     begun = time.perf_counter()
     with contextlib.ExitStack() as stack:
         apply: Any = map
@@ -259,23 +218,17 @@ def _files(
             # Processes are spawned, because torch's threads do not survive a fork.
             pool = ProcessPoolExecutor(min(workers, len(missing)), get_context("spawn"))
             apply = stack.enter_context(pool).map
-        seeds = [range(n * SEEDS_A_FILE, (n + 1) * SEEDS_A_FILE) for n in missing]
         recorded = apply(record, [level] * len(missing), seeds)
         for done, (number, part) in enumerate(zip(missing, recorded, strict=True), start=1):
-            write(paths[number], part)
+            content = io.BytesIO()
+            np.savez_compressed(content, **vars(part))
+            publish(paths[number], content.getvalue())
             known[number] = part
             print_progress(
                 f"recorded {done * SEEDS_A_FILE:,} of {len(missing) * SEEDS_A_FILE:,} seeds "
                 f"of {level.level}, {time.perf_counter() - begun:.0f} s"
             )
     return [part for part in known.values() if part is not None]
-
-
-def write(path: Path, recorded: Demonstrations) -> None:
-    """Write a file, so that another process never reads half of it."""
-    content = io.BytesIO()
-    np.savez_compressed(content, **vars(recorded))
-    publish(path, content.getvalue())
 
 
 def publish(path: Path, content: bytes) -> None:
@@ -286,7 +239,7 @@ def publish(path: Path, content: bytes) -> None:
 
 
 def read(path: Path) -> Demonstrations | None:
-    """Read a file that `write` wrote; return None if it does not exist or is damaged.
+    """Read a file of demonstrations; return None if it does not exist or is damaged.
 
     Prints on stderr if it is damaged.
     """
@@ -302,18 +255,12 @@ def read(path: Path) -> Demonstrations | None:
 
 # The policy: instruction and view of a tick -> a token for the core -> scores of the actions.
 
-UNKNOWN = 0
-"""Number of a word or a kind of tile that is in no demonstration, and of the padding after an
-instruction."""
+UNKNOWN = 0  # a word or a kind of tile that is in no demonstration, and the padding of instructions
 CODES = np.array([24, 4, 1])
 """Factors that make one number of a tile's object (0 to 10), colour (0 to 5) and state (0 to 3)."""
 NUM_CODES = 11 * 24
-TILE_WIDTH = 32
-"""Channels of a tile after FiLM."""
-WORD_WIDTH = 32
-"""Channels of a word's embedding."""
-NO_LOSS = -100
-"""Stands in place of an action after the end of an episode."""
+TILE_HIDDEN, TILE_WIDTH, WORD_WIDTH = 64, 32, 32  # channels; TILE_WIDTH is after FiLM
+NO_LOSS = -100  # in place of an action after the end of an episode
 
 
 @dataclass(frozen=True)
@@ -358,10 +305,8 @@ def _codes(images: NDArray[np.uint8]) -> NDArray[np.int64]:
 class Instructions(NamedTuple):
     """M instructions as the policy has read them."""
 
-    tiles: Tensor
-    """(M, kinds, `TILE_WIDTH`)."""
-    vectors: Tensor
-    """(M, D)."""
+    tiles: Tensor  # (M, kinds, TILE_WIDTH)
+    vectors: Tensor  # (M, D)
 
 
 class MinigridPolicy(nn.Module):
@@ -398,26 +343,14 @@ class MinigridPolicy(nn.Module):
         tiles: Tensor,
         directions: Tensor,
         state: CoreState | None = None,
-    ) -> tuple[Tensor, CoreState]:
+    ) -> tuple[Tensor, Tensor, CoreState]:
         """Score the actions at T ticks of B episodes, from their beginning or from `state` on.
 
-        Returns the scores (B, T, 7) and the core's state.
+        Returns the scores (B, T, 7), the core's mean outputs (B, T, D), and its state.
 
         which: (B,) int64, the number of each episode's instruction. tiles: (B, T, 49) int64.
         directions: (B, T) int64.
         """
-        scores, _, state = self.remember(instructions, which, tiles, directions, state)
-        return scores, state
-
-    def remember(
-        self,
-        instructions: Instructions,
-        which: Tensor,
-        tiles: Tensor,
-        directions: Tensor,
-        state: CoreState | None = None,
-    ) -> tuple[Tensor, Tensor, CoreState]:
-        """Return the scores (B, T, 7), the core's mean outputs (B, T, D), and its state; see `forward`."""
         kinds = instructions.tiles.shape[1]
         rows = F.embedding(which[:, None, None] * kinds + tiles, instructions.tiles.flatten(0, 1))
         x = self.see_tiles(rows.flatten(-2)) + self.direction(directions)
@@ -433,7 +366,7 @@ class MinigridPolicy(nn.Module):
         Every tick of every episode contributes alike.
         """
         instructions = self.instruct(batch.sentences)
-        scores, _ = self(instructions, batch.which, batch.tiles, batch.directions)
+        scores, _, _ = self(instructions, batch.which, batch.tiles, batch.directions)
         return action_loss(scores, batch.actions)
 
 
@@ -462,13 +395,11 @@ class InstructionReader(nn.Module):
 class TileReader(nn.Module):
     """Embeds each kind of tile, in two layers that the instruction scales and shifts (FiLM)."""
 
-    HIDDEN = 64
-
     def __init__(self, num_kinds: int, width: int) -> None:
         super().__init__()
-        self.embedding = nn.Parameter(torch.randn(num_kinds, self.HIDDEN))
-        self.first = nn.Linear(width, 2 * self.HIDDEN)
-        self.between = nn.Linear(self.HIDDEN, TILE_WIDTH)
+        self.embedding = nn.Parameter(torch.randn(num_kinds, TILE_HIDDEN))
+        self.first = nn.Linear(width, 2 * TILE_HIDDEN)
+        self.between = nn.Linear(TILE_HIDDEN, TILE_WIDTH)
         self.second = nn.Linear(width, 2 * TILE_WIDTH)
 
     def forward(self, vectors: Tensor) -> Tensor:
@@ -485,25 +416,18 @@ def _film(x: Tensor, parameters: Tensor) -> Tensor:
 
 # Behaviour cloning, on whole episodes in batches of episodes of similar length.
 
-POOL = 16
-"""Number of batches that are cut from one pool of episodes, sorted by length."""
-REPORT_EVERY = 100
-"""Steps between two lines of progress."""
+POOL = 16  # batches that are cut from one pool of episodes, sorted by length
+REPORT_EVERY = 100  # steps
 
 
 class EpisodeTensors(NamedTuple):
     """B episodes from their first tick on, padded to the T ticks of the longest."""
 
-    sentences: Tensor
-    """(M, words) int64, the different instructions."""
-    which: Tensor
-    """(B,) int64, the number of each episode's instruction."""
-    tiles: Tensor
-    """(B, T, 49) int64."""
-    directions: Tensor
-    """(B, T) int64."""
-    actions: Tensor
-    """(B, T) int64, `NO_LOSS` after the end."""
+    sentences: Tensor  # (M, words) int64, the different instructions
+    which: Tensor  # (B,) int64, the number of each episode's instruction
+    tiles: Tensor  # (B, T, 49) int64
+    directions: Tensor  # (B, T) int64
+    actions: Tensor  # (B, T) int64, NO_LOSS after the end
 
 
 class EpisodeSampler:
@@ -512,16 +436,16 @@ class EpisodeSampler:
     A batch has about the same number of ticks, whatever the lengths of its episodes.
     """
 
-    def __init__(self, demonstrations: Demonstrations, vocabulary: Vocabulary, ticks: int) -> None:
+    def __init__(self, shown: Demonstrations, vocabulary: Vocabulary, ticks: int) -> None:
         """ticks: most ticks of a batch with its padding; a longer episode has its own batch."""
-        missions, which = np.unique(demonstrations.missions, return_inverse=True)
+        missions, which = np.unique(shown.missions, return_inverse=True)
         self._sentences = vocabulary.sentences(missions.tolist())
         self._which = torch.from_numpy(which)
-        self._tiles = torch.from_numpy(vocabulary.tiles(demonstrations.images))
-        self._directions = torch.from_numpy(demonstrations.directions)
-        self._actions = torch.from_numpy(demonstrations.actions)
-        self._lengths = demonstrations.lengths
-        self._first = np.cumsum(demonstrations.lengths) - demonstrations.lengths
+        self._tiles = torch.from_numpy(vocabulary.tiles(shown.images))
+        self._directions = torch.from_numpy(shown.directions)
+        self._actions = torch.from_numpy(shown.actions)
+        self._lengths = shown.lengths
+        self._first = np.cumsum(shown.lengths) - shown.lengths
         self._ticks = ticks
 
     def endless(self, seed: int) -> Iterator[EpisodeTensors]:
@@ -536,9 +460,13 @@ class EpisodeSampler:
         order = rng.permutation(len(self._lengths))
         pool_of = self._lengths[order].cumsum() // (POOL * self._ticks)
         for pool in np.split(order, np.flatnonzero(np.diff(pool_of)) + 1):
-            batches = self._cut(pool[np.argsort(self._lengths[pool], kind="stable")])
+            batches: list[list[int]] = [[]]
+            for episode in pool[np.argsort(self._lengths[pool], kind="stable")].tolist():
+                if batches[-1] and (len(batches[-1]) + 1) * self._lengths[episode] > self._ticks:
+                    batches.append([])
+                batches[-1].append(episode)
             for i in rng.permutation(len(batches)):
-                yield batches[i]
+                yield np.array(batches[i])
 
     def batch(self, episodes: NDArray[np.int64]) -> EpisodeTensors:
         """Return the episodes with these numbers (B,)."""
@@ -555,15 +483,6 @@ class EpisodeSampler:
             self._directions[place].long(),
             torch.where(real, self._actions[place].long(), NO_LOSS),
         )
-
-    def _cut(self, episodes: NDArray[np.int64]) -> list[NDArray[np.int64]]:
-        """Cut episodes, sorted from short to long, into batches."""
-        batches: list[list[int]] = [[]]
-        for episode in episodes.tolist():
-            if batches[-1] and (len(batches[-1]) + 1) * self._lengths[episode] > self._ticks:
-                batches.append([])
-            batches[-1].append(episode)
-        return [np.array(batch) for batch in batches]
 
 
 def clone(
@@ -613,7 +532,9 @@ def roll_out(
         steps += 1
         tiles = torch.from_numpy(vocabulary.tiles(np.stack([views[i].image for i in running])))
         directions = torch.tensor([[views[i].direction] for i in running])
-        scores, state = policy(instructions, running, tiles.long().unsqueeze(1), directions, state)
+        scores, _, state = policy(
+            instructions, running, tiles.long().unsqueeze(1), directions, state
+        )
         if generator is None:
             actions = scores[:, 0].argmax(dim=1)
         else:

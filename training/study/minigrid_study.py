@@ -1,7 +1,7 @@
 """The study of a MiniGrid level: cores that clone its expert, their results on disk, and a plot.
 
 Results are kept in one file for each core, so that several commands, at any time, can fill one table.
-The fields of `StudySettings`, `CoreResult` and `ActingResult`, their names and their order are the
+The fields of `CoreResult` and `ActingResult` and the settings, their names and their order are the
 format of these files; a change would make the files unreadable that users already have.
 """
 
@@ -12,11 +12,10 @@ import json
 import re
 import sys
 import time
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, ClassVar, NamedTuple, get_args
 
 import minigrid
@@ -25,25 +24,25 @@ from rich.table import Table
 
 from ttm.policy.cores.core import CoreConfig
 from ttm.policy.errors import UserError, options, require_above_0, require_at_least, require_some
-from ttm.policy.files import write_atomically
 from ttm.sim.pages import Point, draw_rates
 from ttm.sim.results import Rate, mcnemar_exact
 from ttm.sim.workers import usable_cores
-from ttm.training.console import print_progress
+from ttm.training.console import compact_table, make_folder, print_progress
 from ttm.training.help_texts import CoreName
-from ttm.training.sequence_model import (
-    has_free_size,
-    num_parameters,
-    study_core,
-    with_parameters,
+from ttm.training.sequence_model import has_free_size, num_parameters, study_core, with_parameters
+from ttm.training.study.common import (
+    markdown,
+    p_text,
+    percent,
+    print_results,
+    require_svg,
+    write_plot,
 )
-from ttm.training.study.common import print_results
 from ttm.training.study.minigrid import (
     FIRST_EVALUATION_SEED,
     Demonstrations,
     EpisodeSampler,
-    Expert,
-    MinigridEnvironment,
+    Level,
     MinigridPolicy,
     Vocabulary,
     clone,
@@ -52,153 +51,33 @@ from ttm.training.study.minigrid import (
     roll_out,
 )
 
-WAYS: Mapping[str, str] = MappingProxyType({"best": "best action", "drawn": "drawn actions"})
+WAYS = {"best": "best action", "drawn": "drawn actions"}
 """How a policy acts: by its best action, or by actions drawn by their probabilities."""
-BASELINE = "none"
-"""The core without memory, against which every other core is tested."""
+TITLES = {"best": "Acting by the highest score", "drawn": "Acting by drawn actions"}
+BASELINE = "none"  # the core without memory, against which every other core is tested
+NOTES = """\
+In parentheses: Wilson's 95 % interval over the episodes, which does not say how much another training
+of the same core would differ. p: McNemar's exact test of the successes against the core without memory,
+on the same episodes. s: seconds of training."""
 
-
-@dataclass(frozen=True)
-class StudySettings:
-    """What results must have in common to be compared."""
-
-    level: str
-    demonstrations: int
-    steps: int
-    batch_ticks: int
-    learning_rate: float
-    width: int
-    seed: int
-    episodes: int
-    actions: tuple[str, ...]
-    """How the policy acts, of `WAYS`."""
-    minigrid: str
-    """Version of the package; levels and bots may change from one version to the next."""
-
-
-@dataclass(frozen=True)
-class ActingResult:
-    """The results of episodes in which a policy acted in one way, in the order of seeds."""
-
-    success: list[bool]
-    lengths: list[int]
-    """Number of ticks of each episode."""
-    seconds: float
-    """Duration of all episodes."""
-
-    @property
-    def rate(self) -> float:
-        """The portion of the episodes that succeeded."""
-        return sum(self.success) / len(self.success)
-
-
-@dataclass(frozen=True)
-class CoreResult:
-    """The result of one core, trained and evaluated."""
-
-    core: str
-    """The name of the core and the options that it was given."""
-    config: dict[str, Any]
-    parameters: int
-    """Number of parameters of the core."""
-    all_parameters: int
-    """Number of parameters of the whole policy."""
-    loss: float
-    """Mean loss of the last batches of the training."""
-    training_s: float
-    acting: dict[str, ActingResult]
-    """"best" or "drawn" -> results."""
-
-    def is_of(self, config: CoreConfig) -> bool:
-        """Return whether it is the result of `config`.
-
-        A field that did not exist when the result was made counts as its default, which is what
-        cores did before.
-        """
-        return {**asdict(type(config)()), **self.config} == asdict(config)
-
-    def p_value(self, results: Sequence[CoreResult], way: str) -> str:
-        """Return McNemar's p against the core without memory, on the same episodes, as text.
-
-        "—" for that core itself, and where `results` has none. way: see `WAYS`.
-        """
-        baseline = next((known.acting[way] for known in results if known.core == BASELINE), None)
-        acting = self.acting[way]
-        if baseline is None or acting is baseline:
-            return "—"
-        p_value = mcnemar_exact(acting.success, baseline.success).p_value
-        return "<0.001" if p_value < 0.001 else f"{p_value:.3f}"
-
-
-class ResultFolder:
-    """The results so far with the same settings, in a folder of their own."""
-
-    def __init__(self, root: Path, settings: StudySettings) -> None:
-        """root: the folder that holds the results of all settings."""
-        self.settings = asdict(settings)
-        digest = hashlib.sha256(json.dumps(self.settings).encode()).hexdigest()[:8]
-        self.path = root / f"{settings.level}-{digest}"
-
-    def save(self, result: CoreResult) -> None:
-        """Write the file of one core, so that another process never reads half of it."""
-        self.path.mkdir(parents=True, exist_ok=True)
-        content = json.dumps({"settings": self.settings, **asdict(result)})
-        publish(self._path(result.core), content.encode())
-
-    def find(self, core: str) -> CoreResult | None:
-        """Return the result of a core, named with its options; None if there is none.
-
-        Raises `UserError` if the file is damaged.
-        """
-        path = self._path(core)
-        return _result(path) if path.exists() else None
-
-    def all(self) -> list[CoreResult]:
-        """Return all results, sorted by name. Raises `UserError` if a file is damaged."""
-        return [_result(path) for path in sorted(self.path.glob("*.json"))]
-
-    def _path(self, core: str) -> Path:
-        return self.path / f"{re.sub(r'[^A-Za-z0-9@=._-]+', '_', core)}.json"
-
-
-def _result(path: Path) -> CoreResult:
-    try:
-        values = json.loads(path.read_text())
-        del values["settings"]
-        acting = {way: ActingResult(**fields) for way, fields in values.pop("acting").items()}
-        return CoreResult(**values, acting=acting)
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise UserError(
-            f"{path} is damaged ({error}); delete it, and its core is trained again"
-        ) from error
-
-
-# The command.
-
-COMMON: Mapping[str, Any] = MappingProxyType(
-    {"process_size": 1, "num_layers": 2, "num_heads": 4, "window": 16, "bottleneck": 16}
-)
+COMMON = {"process_size": 1, "num_layers": 2, "num_heads": 4, "window": 16, "bottleneck": 16}
 """Sizes of every core that has such fields: about two blocks, and one token a tick."""
-OWN: Mapping[str, Mapping[str, Any]] = MappingProxyType(
-    {
-        "ttm": {"process_size": 2, "memory_size": 8},
-        "none": {"process_size": 2, "memory_size": 8},
-        "recurrent-transformer": {"memory_size": 4},
-        "mixer": {"window": 4, "token_mixing_size": 32},
-        "frame-stacking": {"window": 4},
-        "tlb": {"num_layers": 1, "num_latents": 8, "chunk_size": 8},
-        "hourglass": {
-            "hierarchy": "1@1 1@2 1@1",
-            "pooling": "average",
-            "upsampling": "linear",
-            "position": "rotary",
-        },
-    }
-)
-"""Sizes of single cores. The Token Turing Machine needs several tokens to read from its memory. A
-core that is not named here gets `COMMON` alone."""
-REFERENCE = "lstm"
-"""The core that determines the number of parameters; it has no MLP whose width could be chosen."""
+OWN: dict[str, dict[str, Any]] = {
+    "ttm": {"process_size": 2, "memory_size": 8},  # it needs several tokens to read from its memory
+    "none": {"process_size": 2, "memory_size": 8},
+    "recurrent-transformer": {"memory_size": 4},
+    "mixer": {"window": 4, "token_mixing_size": 32},
+    "frame-stacking": {"window": 4},
+    "tlb": {"num_layers": 1, "num_latents": 8, "chunk_size": 8},
+    "hourglass": {
+        "hierarchy": "1@1 1@2 1@1",
+        "pooling": "average",
+        "upsampling": "linear",
+        "position": "rotary",
+    },
+}
+"""Sizes of single cores, beside those of `COMMON`."""
+REFERENCE = "lstm"  # determines the number of parameters; it has no MLP whose width could be chosen
 
 
 def equal_core(name: str, width: int, options: Sequence[str] = ()) -> CoreConfig:
@@ -220,25 +99,64 @@ def equal_core(name: str, width: int, options: Sequence[str] = ()) -> CoreConfig
     return with_parameters(name, config, wanted, width, advice=advice)
 
 
+@dataclass(frozen=True)
+class ActingResult:
+    """The results of episodes in which a policy acted in one way, in the order of seeds."""
+
+    success: list[bool]
+    lengths: list[int]  # in ticks
+    seconds: float  # of all episodes
+
+    @property
+    def successes(self) -> Rate:
+        """How many episodes ended with success."""
+        return Rate(sum(self.success), len(self.success))
+
+
+@dataclass(frozen=True)
+class CoreResult:
+    """The result of one core, trained and evaluated."""
+
+    core: str  # with the options that it was given
+    config: dict[str, Any]
+    parameters: int  # of the core
+    all_parameters: int  # of the whole policy
+    loss: float  # mean of the last batches of the training
+    training_s: float
+    acting: dict[str, ActingResult]  # "best" or "drawn" -> results
+
+    def is_of(self, config: CoreConfig) -> bool:
+        """Return whether it is the result of `config`.
+
+        A field that did not exist when the result was made counts as its default, which is what
+        cores did before.
+        """
+        return {**asdict(type(config)()), **self.config} == asdict(config)
+
+
+def load_result(path: Path) -> CoreResult:
+    """Read the result of one core. Raises `UserError` if the file is damaged."""
+    try:
+        values = json.loads(path.read_text())
+        del values["settings"]
+        acting = {way: ActingResult(**fields) for way, fields in values.pop("acting").items()}
+        return CoreResult(**values, acting=acting)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise UserError(
+            f"{path} is damaged ({error}); delete it, and its core is trained again"
+        ) from error
+
+
 class Effort(NamedTuple):
     """How much a core learns from, and for how long."""
 
     demonstrations: int
     steps: int
-    batch_ticks: int
-    """Most ticks in a batch of whole episodes."""
-
-
-class Comparison(NamedTuple):
-    """All results of the same settings that are kept in the folder, also those of earlier commands."""
-
-    settings: StudySettings
-    demonstrations: Demonstrations
-    results: Sequence[CoreResult]
+    batch_ticks: int  # most in a batch of whole episodes
 
 
 @dataclass(frozen=True)
-class MinigridStudy(ABC):
+class MinigridStudy(Level):
     """The options of a study that clones the expert of a level with every core, and its work."""
 
     level: str
@@ -259,8 +177,6 @@ class MinigridStudy(ABC):
     """Episodes for the evaluation, with seeds that no demonstration has."""
     seed: int = 0
     """Seed of weights and batches. The seeds of demonstrations and episodes stay the same."""
-    workers: int = usable_cores()
-    """Processes that record demonstrations."""
     cache: Path = Path("runs/minigrid")
     """Folder in which demonstrations and results are kept."""
     json: Path | None = None
@@ -268,16 +184,14 @@ class MinigridStudy(ABC):
     plot: Path | None = None
     """Also draw the success rates with their intervals to this file, an SVG."""
 
+    suite: ClassVar[str]
+    """What the levels belong to, for the heading."""
+    demonstrator: ClassVar[str]
+    """Whose actions are cloned: the last word names it in the heading and the figures."""
+    columns: ClassVar[tuple[str, ...]]
+    """Of the tables, beside those of every study."""
     notes: ClassVar[str]
-    """What the columns of the tables hold."""
-
-    @abstractmethod
-    def environment(self) -> MinigridEnvironment:
-        """Return a new environment of the level. Raises `UserError` if there is no such level."""
-
-    @abstractmethod
-    def expert(self, environment: MinigridEnvironment) -> Expert:
-        """Return the expert for the episode that has just begun in `environment`."""
+    """What these columns hold."""
 
     @property
     @abstractmethod
@@ -285,27 +199,15 @@ class MinigridStudy(ABC):
         """The effort for the level where the user asks for none."""
 
     @abstractmethod
-    def heading(self, found: Comparison) -> str:
-        """Return the text above the tables: demonstrations, training, and evaluation."""
-
-    @abstractmethod
-    def table(self, results: Sequence[CoreResult], way: str) -> Table:
-        """Return a table with one row for each core, the best first. way: see `WAYS`."""
-
-    @abstractmethod
-    def figures(self, found: Comparison) -> dict[str, Any]:
-        """Return all figures as plain data, with the results of every episode."""
+    def cells(self, acting: ActingResult) -> tuple[str, ...]:
+        """Return what a row has in `columns`."""
 
     def policy(self, config: CoreConfig, vocabulary: Vocabulary) -> MinigridPolicy:
         """Return a new policy around a core."""
         return MinigridPolicy(config, vocabulary, self.width)
 
-    def settings(self) -> StudySettings:
+    def settings(self) -> dict[str, Any]:
         """Return what results must have in common to be compared with those of this command."""
-        return StudySettings(**self.common_settings())
-
-    def common_settings(self) -> dict[str, Any]:
-        """Return the values of `StudySettings`."""
         default = self.default_effort
         return {
             "level": self.level,
@@ -317,17 +219,15 @@ class MinigridStudy(ABC):
             "seed": self.seed,
             "episodes": self.episodes,
             "actions": tuple(WAYS),
-            "minigrid": str(minigrid.__version__),
+            "minigrid": str(minigrid.__version__),  # levels and bots may change with the version
         }
 
     def check(self) -> None:
         """Raise `UserError` if a value is out of range."""
         require_some(options(self, "core"))
-        counts = ("demonstrations", "steps", "width", "episodes", "workers")
-        require_at_least(1, options(self, *counts))
+        require_at_least(1, options(self, "demonstrations", "steps", "width", "episodes"))
         require_above_0(options(self, "learning_rate"))
-        if self.plot is not None and self.plot.suffix != ".svg":
-            raise UserError(f"--plot is {self.plot}; give a file that ends with .svg")
+        require_svg(self.plot)
 
     def run(self) -> int:
         """Train and evaluate the cores that have no result yet, print the tables of all results.
@@ -340,23 +240,25 @@ class MinigridStudy(ABC):
         torch.set_num_threads(1)
         configs = {name: equal_core(name, self.width, self.core_options) for name in self.core}
         settings = self.settings()
-        shown = load_or_record(self, settings.demonstrations, self.cache, self.workers)
-        folder = ResultFolder(self.cache / "results", settings)
+        shown = load_or_record(self, settings["demonstrations"], self.cache, usable_cores())
+        digest = hashlib.sha256(json.dumps(settings).encode()).hexdigest()[:8]
+        folder = make_folder(self.cache / "results" / f"{self.level}-{digest}", "--cache")
         for name, config in configs.items():
             label = " ".join((name, *self.core_options))
-            known = folder.find(label)
-            if known is None or not known.is_of(config):
-                folder.save(self.train(label, config, shown))
-        found = Comparison(settings, shown, folder.all())
+            path = folder / f"{re.sub(r'[^A-Za-z0-9@=._-]+', '_', label)}.json"
+            if not path.exists() or not load_result(path).is_of(config):
+                result = self.train(label, config, shown)
+                publish(path, json.dumps({"settings": settings, **asdict(result)}).encode())
+        results = [load_result(path) for path in sorted(folder.glob("*.json"))]
         print_results(
-            self.heading(found),
-            *(self.table(found.results, way) for way in WAYS),
-            self.notes,
-            figures=self.figures(found),
+            self.heading(shown),
+            *(self.table(results, way) for way in WAYS),
+            f"{NOTES}\n{self.notes}",
+            figures=self.figures(shown, results),
             json_path=self.json,
         )
         if self.plot is not None:
-            write_plot(self.plot, panels_of(self.level, found.results))
+            write_plot(self.plot, draw_panels(panels_of(self.level, results)))
         return 0
 
     def train(self, label: str, config: CoreConfig, shown: Demonstrations) -> CoreResult:
@@ -368,10 +270,12 @@ class MinigridStudy(ABC):
         torch.manual_seed(self.seed)
         vocabulary = Vocabulary.of(shown.missions.tolist(), shown.images)
         policy = self.policy(config, vocabulary)
-        batches = EpisodeSampler(shown, vocabulary, settings.batch_ticks).endless(self.seed)
-        for progress in clone(policy, batches, settings.steps, self.learning_rate):
-            done = f"step {progress.steps:,} of {settings.steps:,}, loss {progress.mean_loss:.4f}"
-            print_progress(f"{label}: {done}, {progress.seconds:.0f} s")
+        batches = EpisodeSampler(shown, vocabulary, settings["batch_ticks"]).endless(self.seed)
+        for progress in clone(policy, batches, settings["steps"], self.learning_rate):
+            print_progress(
+                f"{label}: step {progress.steps:,} of {settings['steps']:,}, "
+                f"loss {progress.mean_loss:.4f}, {progress.seconds:.0f} s"
+            )
         seeds = range(FIRST_EVALUATION_SEED, FIRST_EVALUATION_SEED + self.episodes)
         acting = {}
         for way in WAYS:
@@ -379,7 +283,7 @@ class MinigridStudy(ABC):
             success, lengths = zip(*roll_out(policy, vocabulary, self, seeds, sample), strict=True)
             seconds = time.perf_counter() - begun
             acting[way] = ActingResult(list(success), list(lengths), seconds)
-            rate = 100 * acting[way].rate
+            rate = 100 * acting[way].successes.rate
             print_progress(f"{label}: {rate:.1f} % of {self.episodes} episodes ({way})")
         return CoreResult(
             label,
@@ -391,58 +295,75 @@ class MinigridStudy(ABC):
             acting,
         )
 
+    def heading(self, shown: Demonstrations) -> str:
+        """Return the text above the tables: demonstrations, training, and evaluation."""
+        settings, count = self.settings(), len(shown)
+        return (
+            f"{self.suite} {self.level} (minigrid {settings['minigrid']}): cloning of "
+            f"{self.demonstrator}, {self.episodes} episodes\n"
+            f"{count:,} demonstrations, mean length {shown.lengths.mean():.1f}; "
+            f"the {self.demonstrator.split()[-1]} solves {count:,} of "
+            f"{count + len(shown.skipped):,} seeds; one core records {shown.per_second:.0f} a second\n"
+            f"{settings['steps']:,} steps of {settings['batch_ticks']:,} ticks, width {self.width}, "
+            f"seed {self.seed}"
+        )
+
+    def table(self, results: Sequence[CoreResult], way: str) -> Table:
+        """Return a table with one row for each core, the best first. way: see `WAYS`."""
+        columns = ("core", "parameters", "success in %", "p", *self.columns, "s")
+        table = compact_table(TITLES[way], columns)
+        table.columns[0].no_wrap = False  # the names of variants are long
+        baseline = next((each.acting[way] for each in results if each.core == BASELINE), None)
+        for result in sorted(results, key=lambda result: -result.acting[way].successes.rate):
+            acting, p_value = result.acting[way], "—"
+            if baseline is not None and acting is not baseline:
+                p_value = p_text(mcnemar_exact(acting.success, baseline.success).p_value)
+            table.add_row(
+                result.core,
+                f"{result.parameters:,}",
+                percent(acting.successes),
+                p_value,
+                *self.cells(acting),
+                f"{result.training_s:.0f}",
+            )
+        return table
+
+    def figures(self, shown: Demonstrations, results: Sequence[CoreResult]) -> dict[str, Any]:
+        """Return all figures as plain data, with the results of every episode."""
+        return {
+            "settings": self.settings(),
+            self.demonstrator.split()[-1]: {
+                "demonstrations": len(shown),
+                "mean_length": float(shown.lengths.mean()),
+                "per_second_and_core": shown.per_second,
+                "seeds_not_solved": shown.skipped.tolist(),
+            },
+            "results": [asdict(result) for result in results],
+        }
+
 
 # Success rates as a plot, and as a table of a page.
 
 
-class Panel(NamedTuple):
-    """One part of the plot: the successes of each core in the same episodes."""
-
-    title: str
-    episodes: int
-    successes: Mapping[str, int]
-
-    def rate(self, core: str) -> Rate:
-        """Return how often a core succeeded."""
-        return Rate(self.successes[core], self.episodes)
-
-
-def panels_of(level: str, results: Sequence[CoreResult]) -> list[Panel]:
-    """Return a panel for each way of acting of which there are results."""
-    return [
-        Panel(
-            f"{level}, {WAYS[way]}",
-            len(acting.success),
-            {result.core: sum(result.acting[way].success) for result in results},
-        )
-        for way, acting in results[0].acting.items()
-    ]
-
-
-def write_plot(path: Path, panels: Sequence[Panel]) -> None:
-    """Draw the panels side by side to an SVG file, with the cores sorted by the first of them.
-
-    Raises `UserError` if the file cannot be written.
-    """
-    points = {
-        panel.title: [
-            Point(core, None, panel.rate(core))
-            for core in sorted(panel.successes, key=lambda core: -panel.successes[core])
-        ]
-        for panel in panels
+def panels_of(level: str, results: Sequence[CoreResult]) -> dict[str, dict[str, Rate]]:
+    """Return a panel for each way of acting: title -> core -> how often it succeeded."""
+    return {
+        f"{level}, {WAYS[way]}": {each.core: each.acting[way].successes for each in results}
+        for way in results[0].acting
     }
-    try:
-        write_atomically(path, draw_rates(points))
-    except OSError as error:
-        raise UserError(f"cannot write {path} ({error}); give another file with --plot") from error
 
 
-def percent(rate: Rate, unit: str = "") -> str:
-    """Return a rate in per cent, with Wilson's interval in parentheses; "—" without episodes."""
-    if not rate.episodes:
-        return "—"
-    low, high = rate.interval
-    return f"{100 * rate.rate:.1f}{unit} ({100 * low:.1f} to {100 * high:.1f})"
+def draw_panels(panels: Mapping[str, Mapping[str, Rate]]) -> str:
+    """Return an SVG of the panels side by side, with the cores sorted by the first of them."""
+    return draw_rates(
+        {
+            title: [
+                Point(core, None, rate)
+                for core, rate in sorted(rates.items(), key=lambda item: -item[1].count)
+            ]
+            for title, rates in panels.items()
+        }
+    )
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -452,14 +373,21 @@ def main(arguments: Sequence[str]) -> None:
     perhaps an SVG for the plot.
     """
     files = [Path(argument) for argument in arguments if argument.endswith(".json")]
-    panels = [Panel(**values) for path in files for values in json.loads(path.read_text())]
-    rows = [["core", *(panel.title for panel in panels)], ["---"] * (1 + len(panels))]
-    for core in dict.fromkeys(core for panel in panels for core in panel.successes):
-        rates = (percent(p.rate(core), " %") if core in p.successes else "" for p in panels)
-        rows.append([f"`{core}`", *rates])
-    print("\n".join(f"| {' | '.join(row)} |" for row in rows))
+    panels = {
+        panel["title"]: {core: Rate(n, panel["episodes"]) for core, n in panel["successes"].items()}
+        for path in files
+        for panel in json.loads(path.read_text())
+    }
+    rows = [
+        [
+            f"`{core}`",
+            *(percent(of[core], unit=" %") if core in of else "" for of in panels.values()),
+        ]
+        for core in dict.fromkeys(core for rates in panels.values() for core in rates)
+    ]
+    print(markdown(["core", *panels], rows))
     if len(files) < len(arguments):
-        write_plot(Path(arguments[-1]), panels)
+        write_plot(Path(arguments[-1]), draw_panels(panels))
 
 
 if __name__ == "__main__":

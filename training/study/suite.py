@@ -14,27 +14,20 @@ import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import MISSING, asdict, dataclass, fields
+from dataclasses import asdict, dataclass
+from itertools import product
 from pathlib import Path
-from types import MappingProxyType
 from typing import Annotated, Any
 
 import torch
 from filelock import FileLock, Timeout
-from rich.console import Console
 from torch import Tensor
 from tyro.conf import arg
 
 from ttm.policy.checkpoint import load_checkpoint, save_checkpoint
 from ttm.policy.cores.core import CoreConfig
 from ttm.policy.cores.registry import NAMES, TTM, core_from_dict, core_to_dict
-from ttm.policy.errors import (
-    UserError,
-    options,
-    require_at_least,
-    require_choice,
-    require_some,
-)
+from ttm.policy.errors import UserError, options, require_at_least, require_choice, require_some
 from ttm.policy.files import write_atomically, write_json
 from ttm.policy.policy import Policy
 from ttm.policy.sight import SightMemory
@@ -43,8 +36,9 @@ from ttm.sim.environment import inspect_env, require_memory_tasks
 from ttm.sim.evaluation import evaluate_conditions
 from ttm.sim.results import RESULT_FILE, Evaluation, load_evaluation
 from ttm.sim.shipped import KITCHEN, CueName, checkpoint_path
-from ttm.training.console import make_folder, print_progress, write_figures
-from ttm.training.frozen_vision import FeatureCache
+from ttm.training.console import make_folder, print_progress
+from ttm.training.data import FeatureCache
+from ttm.training.network import with_vision_kept
 from ttm.training.options import (
     FrozenVisionConfig,
     InputDropoutConfig,
@@ -64,6 +58,7 @@ from ttm.training.sequence_model import (
     study_core,
     with_parameters,
 )
+from ttm.training.study.common import print_results, require_svg, write_plot
 from ttm.training.study.suite_report import (
     LATER_SETTINGS,
     NOTES,
@@ -77,7 +72,7 @@ from ttm.training.study.suite_report import (
     merged_figures,
     read_figures,
 )
-from ttm.training.train import train, with_vision_kept
+from ttm.training.train import train
 
 # Variants, and the sizes of their cores: all have as many parameters as ours, within 2 %.
 
@@ -91,39 +86,31 @@ OURS_OPTIONS = (
     f"{TOKENS}=6",
 )
 """What ours differs in from the published machine."""
-COMMON: Mapping[str, Any] = MappingProxyType(
-    {
-        "process_size": 8,
-        "memory_size": 16,
-        "num_layers": 2,
-        "num_heads": 4,
-        "window": 32,
-        "bottleneck": 64,
-    }
-)
+COMMON = {
+    "process_size": 8,
+    "memory_size": 16,
+    "num_layers": 2,
+    "num_heads": 4,
+    "window": 32,
+    "bottleneck": 64,
+}
 """Sizes of every core that has such fields: those of the tiny preset. A window of 32 ticks reaches
 back over a gap of 15, but not over one of 45."""
-OWN: Mapping[str, Mapping[str, Any]] = MappingProxyType(
-    {
-        "lstm": {"num_layers": 3},
-        "mixer": {"window": 6},
-        "frame-stacking": {"window": 6},
-        "tlb": {"num_layers": 1, "chunk_size": 8},
-        "hourglass": {
-            "hierarchy": "1@1 1@2 1@1",
-            "pooling": "average",
-            "upsampling": "linear",
-            "position": "rotary",
-        },
-    }
-)
-"""Sizes of single cores. A core that is not named here gets `COMMON` alone."""
-REFERENCE = "lstm"
-"""The core that determines the number of parameters; it has no MLP whose width could be chosen."""
-TOLERANCE = 0.02
-"""How far the number of parameters may be from ours, as a portion of it."""
-SOURCES = ("ttm", "lstm")
-"""The cores whose first weights all others share as far as names and shapes are equal."""
+OWN: dict[str, dict[str, Any]] = {
+    "lstm": {"num_layers": 3},
+    "mixer": {"window": 6},
+    "frame-stacking": {"window": 6},
+    "tlb": {"num_layers": 1, "chunk_size": 8},
+    "hourglass": {
+        "hierarchy": "1@1 1@2 1@1",
+        "pooling": "average",
+        "upsampling": "linear",
+        "position": "rotary",
+    },
+}
+"""Sizes of single cores, beside those of `COMMON`."""
+REFERENCE = "lstm"  # determines the number of parameters; it has no MLP whose width could be chosen
+TOLERANCE = 0.02  # how far the number of parameters may be from ours, as a portion of it
 
 
 @dataclass(frozen=True)
@@ -135,16 +122,10 @@ class Variant:
     options: tuple[str, ...] = ()
     sight: SightSize = NO_SIGHT
 
-    @property
-    def folder(self) -> str:
-        """The name of its folder."""
-        return re.sub(r"[^A-Za-z0-9@=._-]+", "_", self.label)
-
     def num_parameters(self, config: CoreConfig, width: int, num_inputs: int) -> int:
-        """Return the number of parameters of the core and of the sight memory.
+        """Return the number of parameters of the core of `config` and of the sight memory.
 
-        config: of the core. width: D. num_inputs: N, the tokens of a tick without those of the sight
-        memory.
+        width: D. num_inputs: N, the tokens of a tick without those of the sight memory.
         """
         own, tokens = self._sight(width)
         return own + num_parameters(config, width, num_inputs + tokens)
@@ -169,11 +150,11 @@ class Variant:
         return sum(parameter.numel() for parameter in sight.parameters()), sight.num_tokens
 
 
-def parse_variant(text: str, ours_options: Sequence[str]) -> Variant:
+def parse_variant(text: str) -> Variant:
     """Return the variant of "CORE FIELD=VALUE ...", in which the core may be `OURS`.
 
-    ours_options: what `OURS` stands for. Later options count. Raises `UserError` if there is no such
-    core. The fields of the core are checked where it is built.
+    Later options count. Raises `UserError` if there is no such core. The fields of the core are
+    checked where it is built.
     """
     try:
         name, *given = shlex.split(text)
@@ -183,43 +164,40 @@ def parse_variant(text: str, ours_options: Sequence[str]) -> Variant:
             "be, such as 'lstm num_layers=2'"
         ) from error
     require_choice("--core", name, (OURS, *NAMES))
-    label = " ".join([name, *given])
-    wanted = (*ours_options, *given) if name == OURS else tuple(given)
-    return Variant(label, TTM if name == OURS else name, *split_sight(wanted))
-
-
-def sized_cores(
-    ours: Variant, variants: Sequence[Variant], width: int, num_inputs: int
-) -> dict[str, CoreConfig]:
-    """Return label -> configuration of each of `variants`.
-
-    Ours has as many parameters as the LSTM at the study's sizes, and all others as many as ours.
-
-    width: D. num_inputs: N, the tokens of a tick. Raises `UserError` for options that do not fit.
-    """
-    reference = num_parameters(study_core(REFERENCE, COMMON, OWN), width, num_inputs)
-    wanted = ours.num_parameters(ours.sized(reference, width, num_inputs), width, num_inputs)
-    return {each.label: each.sized(wanted, width, num_inputs) for each in variants}
+    core, own = (TTM, OURS_OPTIONS) if name == OURS else (name, ())
+    return Variant(" ".join([name, *given]), core, *split_sight((*own, *given)))
 
 
 def suite_cores(
     ours: Variant, variants: Sequence[Variant], width: int, num_inputs: int
 ) -> dict[str, CoreConfig]:
-    """Return label -> configuration of each of `variants` and of `ours`; see `sized_cores`.
+    """Return label -> configuration of each of `variants` and of `ours`.
 
-    Raises `UserError` for options that do not fit, and for a variant whose number of parameters
-    differs from that of `ours` by more than `TOLERANCE`.
+    Ours has as many parameters as the LSTM at the study's sizes, and all others as many as ours.
+
+    width: D. num_inputs: N, the tokens of a tick. Raises `UserError` for options that do not fit, and
+    for a variant whose number of parameters differs from that of `ours` by more than `TOLERANCE`.
     """
-    cores = sized_cores(ours, (ours, *variants), width, num_inputs)
-    wanted = ours.num_parameters(cores[ours.label], width, num_inputs)
+    sizes = width, num_inputs
+    reference = num_parameters(study_core(REFERENCE, COMMON, OWN), *sizes)
+    cores = {ours.label: ours.sized(reference, *sizes)}
+    wanted = ours.num_parameters(cores[ours.label], *sizes)
     for variant in variants:
-        found = variant.num_parameters(cores[variant.label], width, num_inputs)
+        core = variant.sized(wanted, *sizes)
+        found = variant.num_parameters(core, *sizes)
         if abs(found - wanted) > TOLERANCE * wanted:
             raise UserError(
                 f"--core '{variant.label}' has {found:,} parameters and ours {wanted:,}, more than 2 % "
-                "apart; leave mlp_size out of its options and of --ours-options, or give sizes that fit"
+                "apart; leave mlp_size out of its options, or give sizes that fit"
             )
+        cores[variant.label] = core
     return cores
+
+
+def source_cores(ours: Variant, width: int, num_inputs: int) -> list[CoreConfig]:
+    """Return the cores with whose first weights all others begin where names and shapes are equal."""
+    sources = [Variant(name, name) for name in (TTM, "lstm")]
+    return list(suite_cores(ours, sources, width, num_inputs).values())[1:]
 
 
 # The weights with which the policies begin.
@@ -245,11 +223,8 @@ def first_policy(
     mine = _drawn(seen, config, seed, sight)
     shared: dict[str, Tensor] = {}
     for source in reversed(sources):
-        shared |= {
-            name: value
-            for name, value in _drawn(seen, source, seed).items()
-            if name in mine and mine[name].shape == value.shape
-        }
+        theirs = _drawn(seen, source, seed, NO_SIGHT)
+        shared |= {n: v for n, v in theirs.items() if n in mine and mine[n].shape == v.shape}
     policy.load_state_dict(shared, strict=False)
     return policy
 
@@ -260,51 +235,29 @@ def _new(seen: Policy, config: CoreConfig, seed: int, sight: SightSize) -> Polic
         return with_vision_kept(seen, config, sight.tokens, sight.cells)
 
 
-def _drawn(
-    seen: Policy, config: CoreConfig, seed: int, sight: SightSize = NO_SIGHT
-) -> dict[str, Tensor]:
+def _drawn(seen: Policy, config: CoreConfig, seed: int, sight: SightSize) -> dict[str, Tensor]:
     """Return the tensors that depend on the seed."""
-    other = _new(seen, config, seed + 1, sight).state_dict()
-    return {
-        name: value
-        for name, value in _new(seen, config, seed, sight).state_dict().items()
-        if not torch.equal(value, other[name])
-    }
+    one, other = (_new(seen, config, each, sight).state_dict() for each in (seed, seed + 1))
+    return {name: value for name, value in one.items() if not torch.equal(value, other[name])}
 
 
 # The folder of one core and seed.
 
-
-@dataclass(frozen=True)
-class RunFacts:
-    """What a training is of. The fields are the format of run.json."""
-
-    variant: str
-    seed: int
-    core: Mapping[str, Any]
-    """The configuration of the core, as `core_to_dict` returns it."""
-    sight_tokens: int
-    """J of the sight memory; 0 for none."""
-    parameters: int
-    """Number of parameters of the core and the sight memory."""
-    all_parameters: int
-    """Number of parameters of the whole policy."""
-    settings: Mapping[str, Any]
-    """What all trainings that are compared have in common."""
-    sight_cells: int | None = None
-    """Cells along each side of a frame for the sight memory; None for those of the checkpoint of --init."""
+FACTS = ("variant", "seed", "core", "sight_tokens", "parameters", "all_parameters", "settings")
+"""What run.json says of a training, beside the "sight_cells" that early ones do not have: among others
+the parameters of core and sight memory, and the settings of all trainings that are compared."""
 
 
 class RunFolder:
     """The files of one core and seed, and what of them is there."""
 
-    FACTS = "run.json"
-
     def __init__(self, path: Path) -> None:
         self.path = path
+        self.facts_file = path / "run.json"
         self.start = path / "start.safetensors"  # the checkpoint that the training begins with
         self.training = path / "training"  # as `ttm train --out` leaves it
         self.checkpoint = self.training / LAST  # after the last step; it is evaluated
+        self.evaluations = path / "evaluation"
 
     @property
     def can_resume(self) -> bool:
@@ -312,19 +265,12 @@ class RunFolder:
         return resume_path(self.training).exists()
 
     @property
-    def facts(self) -> RunFacts | None:
+    def facts(self) -> dict[str, Any] | None:
         """What the folder is of; None if nothing has begun. Raises `UserError` if it is damaged."""
-        path = self.path / self.FACTS
-        if not path.exists():
+        if not self.facts_file.exists():
             return None
-        known = {field.name: field.default is MISSING for field in fields(RunFacts)}
-        values = _read(path, [name for name, needed in known.items() if needed])
-        values["settings"] = LATER_SETTINGS | values["settings"]
-        return RunFacts(**{name: value for name, value in values.items() if name in known})
-
-    def write_facts(self, facts: RunFacts) -> None:
-        """Say what the folder is of."""
-        write_json(self.path / self.FACTS, asdict(facts))
+        facts = {"sight_cells": None, **_read(self.facts_file, FACTS)}
+        return {**facts, "settings": LATER_SETTINGS | facts["settings"]}
 
     @property
     def training_result(self) -> Mapping[str, Any] | None:
@@ -333,33 +279,21 @@ class RunFolder:
         result = _read(path, ["finished"]) if path.exists() else {"finished": False}
         return result if result["finished"] else None
 
-    def evaluation(self, task: str, condition: Condition) -> Path:
-        """Return the folder of the evaluation of one task under one condition."""
-        return self.path / "evaluation" / task / condition.folder
-
-    def evaluations(self) -> list[Evaluation]:
-        """Return all evaluations that there are. Raises `UserError` if one is damaged."""
-        found = (self.path / "evaluation").glob("*/*/result.json")
-        return [load_evaluation(path) for path in sorted(found)]
-
     @contextmanager
     def claimed(self) -> Iterator[bool]:
         """Keep other processes from working here. Yields False if one does so already."""
-        lock = FileLock(make_folder(self.path) / ".lock")
         try:
-            lock.acquire(timeout=0)
+            lock = FileLock(make_folder(self.path) / ".lock").acquire(timeout=0)
         except Timeout:
             yield False
             return
-        try:
+        with lock:
             yield True
-        finally:
-            lock.release()
 
 
 def run_folders(out: Path) -> list[RunFolder]:
     """Return the folders of all trainings in `out` that have begun, in the order of their names."""
-    return [RunFolder(path.parent) for path in sorted(out.glob(f"*/seed_*/{RunFolder.FACTS}"))]
+    return [RunFolder(path.parent) for path in sorted(out.glob("*/seed_*/run.json"))]
 
 
 def _read(path: Path, names: Sequence[str]) -> dict[str, Any]:
@@ -386,12 +320,14 @@ def collect_figures(out: Path) -> Figures:
         if (result := folder.training_result) is not None and (facts := folder.facts) is not None
     ]
     if not finished:
-        raise UserError(f"{out} holds no finished training; make one without --report")
-    first, settings = finished[0][0], finished[0][1].settings
+        raise UserError(
+            f"{out} holds no finished training; name demonstrations to learn from with --data"
+        )
+    first, settings = finished[0][0], finished[0][1]["settings"]
     trainings: list[Training] = []
     choices: list[Choices] = []
     for folder, facts, result in finished:
-        if facts.settings != settings:
+        if facts["settings"] != settings:
             raise UserError(
                 f"{first.path} and {folder.path} were trained with different settings and cannot be "
                 "compared; move one of them out of the folder"
@@ -399,24 +335,24 @@ def collect_figures(out: Path) -> Figures:
         error = result["validation"]["policy"]["normalized"] if "validation" in result else None
         trainings.append(
             Training(
-                facts.variant,
-                facts.seed,
-                facts.core,
-                facts.parameters,
-                facts.all_parameters,
+                facts["variant"],
+                facts["seed"],
+                facts["core"],
+                facts["parameters"],
+                facts["all_parameters"],
                 result["step"],
                 round(result["elapsed_s"] / 60, 2),
                 None if error is None else round(error, 4),
             )
         )
-        for evaluation in folder.evaluations():
-            choices += _choices(facts, evaluation)
+        for path in sorted(folder.evaluations.glob(f"*/*/{RESULT_FILE}")):
+            choices += _choices(facts["variant"], facts["seed"], load_evaluation(path))
     # Data and checkpoint say nothing on another machine.
     shared = {name: value for name, value in settings.items() if name not in ("data", "init")}
     return Figures(shared, trainings, choices)
 
 
-def _choices(facts: RunFacts, evaluation: Evaluation) -> Iterator[Choices]:
+def _choices(variant: str, seed: int, evaluation: Evaluation) -> Iterator[Choices]:
     condition = evaluation.condition
     assert condition.gap is not None
     for result in evaluation.tasks.values():
@@ -424,8 +360,8 @@ def _choices(facts: RunFacts, evaluation: Evaluation) -> Iterator[Choices]:
         right = "".join(str(int(choice is not None and choice.is_right)) for choice in made)
         donors = result.donor_choices
         yield Choices(
-            facts.variant,
-            facts.seed,
+            variant,
+            seed,
             result.task,
             condition.gap,
             condition.probe,
@@ -440,12 +376,10 @@ def _choices(facts: RunFacts, evaluation: Evaluation) -> Iterator[Choices]:
 
 # The command.
 
-VALIDATIONS = 4
-"""Evaluations on held-out demonstrations within a training. The policy after the last step counts."""
 VARIANT = arg(
     metavar="CORE",
-    help="What to compare: ours (ttm with --ours-options) or a name of ttm train --core, each with "
-    "FIELD=VALUE in the same quotes if need be, such as 'lstm num_layers=2'.",
+    help="What to compare: ours (ttm with options of our own) or a name of those that ttm train offers, "
+    "each with FIELD=VALUE in the same quotes if need be, such as 'lstm num_layers=2'.",
 )
 PROBE = arg(
     help="What is done to the memory in evaluations; live is always among them: "
@@ -464,7 +398,8 @@ class StudySuiteCommand:
     made again, and Ctrl-C loses no training: the same command goes on exactly where it stopped.
     Several of these commands may share one OUT.
 
-    OUT also receives report.md, figures.json and choices.svg, of all that is there.
+    OUT also receives report.md, figures.json and choices.svg, of all that is there. Without --data
+    nothing is trained, and the command reports what OUT holds.
 
     Example: ttm study suite --data demos/memory --init shipped --core ours lstm --steps 2000
     """
@@ -475,16 +410,13 @@ class StudySuiteCommand:
     """The checkpoint whose vision, tokens and normalisation all policies begin with. Vision stays
     frozen. Core and action head are new."""
     core: Annotated[tuple[str, ...], VARIANT] = VARIANTS
-    ours_options: tuple[str, ...] = OURS_OPTIONS
-    """What ours differs in from the published ttm, each FIELD=VALUE. With an mlp_size among them,
-    ours keeps its size and the others get as many parameters."""
     seeds: tuple[int, ...] = (0, 1, 2)
     """One training for each seed, which seeds first weights and batches."""
     steps: int = 2000
     """Training steps of every core."""
     window: Window = "episode"
     """Ticks in a training window, as in ttm train. With 1 a policy learns to act without any memory, as a
-    control for --cue left_on; give --recall-weight 0, a larger --batch-size and --probe zero as well."""
+    control where the cue is left on; give a recall weight of 0, a larger batch and the probe zero as well."""
     batch_size: int = 16
     """Windows in a batch."""
     learning_rate: float | None = None
@@ -503,30 +435,24 @@ class StudySuiteCommand:
     """Ticks for which the tasks hide their cue in evaluations."""
     probe: Annotated[tuple[ProbeName, ...], PROBE] = (LIVE, "swap", "erase")
     cue: CueName = "hidden"
-    """Hide the cue in evaluations, or leave it on as a control; then give demonstrations and an --out of
-    that kind as well."""
+    """Hide the cue in evaluations, or leave it on as a control; then give demonstrations and an OUT of that
+    kind as well."""
     episodes: int = 100
     """Initial states for each task, gap and probe."""
-    threads: int = 1
-    """CPU threads of a training."""
     workers: int = 1
-    """Processes that share the episodes of an evaluation."""
+    """CPU cores: threads of a training, and processes that share the episodes of an evaluation."""
     out: Path = Path("runs/suite")
     """Folder of trainings, evaluations and report."""
-    report: bool = False
-    """Make nothing, and report what OUT holds."""
     figures: tuple[Path, ...] = ()
-    """Make nothing, and report the figures of these files together. Earlier reports wrote them with --json,
-    for example one for each task."""
-    json: Path | None = None
-    """Also write all figures to this file. Tables and plot can be made from it again, by --figures."""
+    """Make nothing, and report the figures of these files together: each the figures.json of a study, such
+    as one for each task."""
     plot: Path | None = None
     """Also draw the choices over the gap to this file, an SVG."""
 
     @property
     def variants(self) -> list[Variant]:
         """What to compare, each once. Raises `UserError` if there is no such core."""
-        return list(dict.fromkeys(parse_variant(text, self.ours_options) for text in self.core))
+        return list(dict.fromkeys(parse_variant(text) for text in self.core))
 
     def train_options(self, folder: RunFolder, seed: int) -> TrainOptions:
         """Return the options of `ttm train` for one training."""
@@ -542,44 +468,43 @@ class StudySuiteCommand:
             optimization=OptimizationConfig(learning_rate=self.learning_rate),
             input_dropout=InputDropoutConfig(self.previous_action_dropout),
             loss=LossConfig(weigh_starts=self.weigh_starts, recall_weight=self.recall_weight),
-            validations=VALIDATIONS,
+            validations=4,  # the policy after the last step counts
             seed=seed,
             device="cpu",
-            threads=self.threads,
+            threads=self.workers,
         )
 
     def check(self) -> None:
-        """Raise `UserError` if a value is out of range, or if two options contradict each other."""
+        """Raise `UserError` if a value is out of range."""
         require_some(options(self, "seeds", "gap", "task", "core"))
-        counts = ("steps", "batch_size", "episodes", "threads", "workers")
-        require_at_least(1, options(self, *counts))
-        for seed in self.seeds:
-            require_at_least(0, {"--seeds": seed})
+        require_at_least(1, options(self, "steps", "batch_size", "episodes", "workers"))
+        require_at_least(0, {"--seeds": min(self.seeds)})
         _ = self.variants  # raises for a core that there is not
         self.train_options(RunFolder(self.out), seed=0).check()
-        if self.plot is not None and self.plot.suffix != ".svg":
-            raise UserError(f"--plot is {self.plot}; give a file that ends with .svg")
-        if self.report and self.figures:
-            raise UserError("--report reads OUT and --figures reads files; give one of them")
-        if not (self.data or self.report or self.figures):
-            raise UserError(
-                "there are no demonstrations to learn from; name them with --data, or give --report "
-                f"to see what {self.out} holds"
-            )
+        require_svg(self.plot)
 
     def run(self) -> int:
         """Make what is missing, print and write the report, and return the exit code."""
         self.check()
         if self.figures:
-            self._print(Report(merged_figures([read_figures(path) for path in self.figures])))
-            return 0
-        if not self.report:
-            if code := SuiteRunner(self).make_all():
+            report = Report(merged_figures([read_figures(path) for path in self.figures]))
+        else:
+            if self.data and (code := SuiteRunner(self).make_all()):
                 return code
-            if not any(folder.training_result for folder in run_folders(self.out)):
+            if self.data and not any(each.training_result for each in run_folders(self.out)):
                 print_progress("no training is finished yet; the same command goes on")
                 return 0
-        report = Report(collect_figures(self.out))
+            report = Report(collect_figures(self.out))
+            self._save(report)
+        print_results(report.heading(), *(grid.for_terminal() for grid in report.grids()), NOTES)
+        if self.plot is not None:
+            if not report.gaps:
+                raise UserError("there is no evaluation to plot yet; leave --plot out")
+            write_plot(self.plot, draw_choices(report))
+        return 0
+
+    def _save(self, report: Report) -> None:
+        """Write tables, figures and plot to `out`."""
         with FileLock(make_folder(self.out) / ".report.lock"):
             tables = [grid.to_markdown() for grid in report.grids()]
             text = "\n\n".join([report.heading(), *tables, NOTES]) + "\n"
@@ -587,27 +512,6 @@ class StudySuiteCommand:
             write_atomically(self.out / "figures.json", report.figures.to_json())
             if report.gaps:
                 write_atomically(self.out / "choices.svg", draw_choices(report))
-        self._print(report)
-        return 0
-
-    def _print(self, report: Report) -> None:
-        """Print the tables, and write the files that the user asked for."""
-        console = Console(highlight=False)
-        console.print(report.heading(), soft_wrap=True, markup=False)
-        for grid in report.grids():
-            console.print(grid.for_terminal())
-        console.print(NOTES, soft_wrap=True, markup=False)
-        write_figures(console, self.json, report.figures.to_json())
-        if self.plot is None:
-            return
-        if not report.gaps:
-            raise UserError("there is no evaluation to plot yet; leave --plot out")
-        try:
-            write_atomically(self.plot, draw_choices(report))
-        except OSError as error:
-            raise UserError(
-                f"cannot write {self.plot} ({error}); give another file with --plot"
-            ) from error
 
 
 class SuiteRunner:
@@ -637,11 +541,10 @@ class SuiteRunner:
             "env": options.env,
             "cue": options.cue,
         }
-        ours = parse_variant(OURS, options.ours_options)
+        ours = parse_variant(OURS)
         sizes = self._sizes = self._seen.config.width, self._seen.num_encoded
         self._cores = suite_cores(ours, options.variants, *sizes)
-        sources = [Variant(name, name) for name in SOURCES]
-        self._sources = list(sized_cores(ours, sources, *sizes).values())
+        self._sources = source_cores(ours, *sizes)
         self._tasks = inspect_env(options.env).choose(options.task)
         require_memory_tasks(options.env, self._tasks, "ttm study suite")
         probes = (LIVE, *options.probe)
@@ -653,68 +556,56 @@ class SuiteRunner:
 
         A folder in which another process works is left out.
         """
-        for seed in self._options.seeds:
-            for variant in self._options.variants:
-                folder = RunFolder(self._options.out / variant.folder / f"seed_{seed}")
-                with folder.claimed() as mine:
-                    if not mine:
-                        print_progress(f"{variant.label}, seed {seed}: another process works on it")
-                    elif code := self._make(folder, variant, seed):
+        options = self._options
+        for seed, variant in product(options.seeds, options.variants):
+            label = f"{variant.label}, seed {seed}"
+            name = re.sub(r"[^A-Za-z0-9@=._-]+", "_", variant.label)
+            folder = RunFolder(options.out / name / f"seed_{seed}")
+            with folder.claimed() as mine:
+                if not mine:
+                    print_progress(f"{label}: another process works on it")
+                    continue
+                self._prepare(folder, variant, seed)
+                if folder.training_result is None:
+                    print_progress(f"{label}: training")
+                    if code := train(options.train_options(folder, seed), self._features):
                         return code
-        return 0
-
-    def _make(self, folder: RunFolder, variant: Variant, seed: int) -> int:
-        """Train and evaluate one core with one seed, as far as that is not done."""
-        label = f"{variant.label}, seed {seed}"
-        self._prepare(folder, variant, seed)
-        if folder.training_result is None:
-            print_progress(f"{label}: training")
-            if code := train(self._options.train_options(folder, seed), self._features):
-                return code
-        for task in self._tasks:
-            for condition in self._conditions:
-                self._evaluate(folder, task, condition, label)
+                for task, condition in product(self._tasks, self._conditions):
+                    self._evaluate(folder, task, condition, label)
         return 0
 
     def _prepare(self, folder: RunFolder, variant: Variant, seed: int) -> None:
         """Write first weights and facts; check them if a training has begun from them."""
-        config = self._cores[variant.label]
+        config, sight = self._cores[variant.label], variant.sight
         if folder.can_resume and (facts := folder.facts) is not None:
-            self._require_same(folder, facts, config, variant.sight)
+            advice = "give the same options as before, another --out, or delete that folder"
+            held = SightSize(facts["sight_tokens"], facts["sight_cells"])
+            if (core_from_dict(facts["core"]), held) != (config, sight):
+                raise UserError(f"{folder.path} holds a core of other sizes or options; {advice}")
+            for name, value in self._settings.items():
+                if facts["settings"].get(name) != value:
+                    raise UserError(
+                        f"--{name.replace('_', '-')} is {value}, but {folder.path} was made with "
+                        f"{facts['settings'].get(name)}; {advice}"
+                    )
             return
-        policy = first_policy(self._seen, config, self._sources, seed, variant.sight)
+        policy = first_policy(self._seen, config, self._sources, seed, sight)
         save_checkpoint(folder.start, policy, {"seed": seed, "core": variant.label})
-        folder.write_facts(
-            RunFacts(
-                variant.label,
-                seed,
-                core_to_dict(config),
-                variant.sight.tokens,
-                variant.num_parameters(config, *self._sizes),
-                sum(parameter.numel() for parameter in policy.parameters()),
-                self._settings,
-                variant.sight.cells,
-            )
-        )
-
-    def _require_same(
-        self, folder: RunFolder, facts: RunFacts, config: CoreConfig, sight: SightSize
-    ) -> None:
-        """Raise `UserError` if the folder holds something else than what was asked for."""
-        advice = "give the same options as before, another --out, or delete that folder"
-        held = SightSize(facts.sight_tokens, facts.sight_cells)
-        if (core_from_dict(facts.core), held) != (config, sight):
-            raise UserError(f"{folder.path} holds a core of other sizes or options; {advice}")
-        for name, value in self._settings.items():
-            if facts.settings.get(name) != value:
-                raise UserError(
-                    f"--{name.replace('_', '-')} is {value}, but {folder.path} was made with "
-                    f"{facts.settings.get(name)}; {advice}"
-                )
+        facts = {
+            "variant": variant.label,
+            "seed": seed,
+            "core": core_to_dict(config),
+            "sight_tokens": sight.tokens,
+            "parameters": variant.num_parameters(config, *self._sizes),
+            "all_parameters": sum(parameter.numel() for parameter in policy.parameters()),
+            "settings": self._settings,
+            "sight_cells": sight.cells,
+        }
+        write_json(folder.facts_file, facts)
 
     def _evaluate(self, folder: RunFolder, task: str, condition: Condition, label: str) -> None:
         """Evaluate one task under one condition, unless the same evaluation is there."""
-        options, place = self._options, folder.evaluation(task, condition)
+        options, place = self._options, folder.evaluations / task / condition.folder
         if (place / RESULT_FILE).exists():
             known = load_evaluation(place)
             if (known.first_seed, known.tasks[task].episodes) == (0, options.episodes):

@@ -6,13 +6,12 @@ import json
 import math
 import sys
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from statistics import NormalDist, fmean
-from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 from rich.table import Table
 
@@ -22,17 +21,17 @@ from ttm.sim.condition import LIVE
 from ttm.sim.pages import Point, draw_rates
 from ttm.sim.results import CONFIDENCE, PairedTest, Rate, mcnemar_exact
 from ttm.training.console import compact_table
+from ttm.training.study.common import markdown, p_text, percent
 
-OURS = "ours"
-"""The name of our Token Turing Machine. `TTM` is the published one."""
+OURS = "ours"  # the name of our Token Turing Machine; `TTM` is the published one
 VARIANTS = (OURS, TTM, "none", "lstm", "tlb", "hourglass", "transformer", "frame-stacking")
 """What is compared by default, in the order of the tables."""
 SWAP = "swap"
-LATER_SETTINGS: Mapping[str, Any] = MappingProxyType({"window": "episode"})
+LATER_SETTINGS = {"window": "episode"}
 """Settings that did not exist at first, and what they were then."""
 
 
-# Figures.
+# Figures. The fields are the format of the JSON file.
 
 
 @dataclass(frozen=True)
@@ -42,10 +41,8 @@ class Training:
     variant: str
     seed: int
     core: Mapping[str, Any]
-    parameters: int
-    """Number of parameters of the core."""
-    all_parameters: int
-    """Number of parameters of the whole policy."""
+    parameters: int  # of the core
+    all_parameters: int  # of the whole policy
     steps: int
     minutes: float
     validation_error: float | None = None
@@ -61,12 +58,10 @@ class Choices:
     task: str
     gap: int
     probe: str
-    first_seed: int
-    """Number of the first initial state."""
+    first_seed: int  # number of the first initial state
     episodes: int
     right: int
-    donor: int | None
-    """Choices that followed the donor's cue; None unless memories were exchanged."""
+    donor: int | None  # choices that followed the donor's cue; None unless memories were exchanged
     successes: int
     each: str | None
     """With the live memory, a 1 for each right choice and a 0 for each other, in the order of the
@@ -75,7 +70,7 @@ class Choices:
 
 @dataclass(frozen=True)
 class Figures:
-    """All that the study has found so far. The fields are the format of the JSON file."""
+    """All that the study has found so far."""
 
     settings: Mapping[str, Any]
     trainings: Sequence[Training]
@@ -101,7 +96,7 @@ def read_figures(path: Path) -> Figures:
         return Figures(LATER_SETTINGS | data["settings"], trainings, choices)
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UserError(
-            f"{path}: no figures of this study ({error}); give a file that its --json wrote"
+            f"{path}: no figures of this study ({error}); give a figures.json that it wrote"
         ) from error
 
 
@@ -130,48 +125,20 @@ def merged_figures(several: Sequence[Figures]) -> Figures:
 # What the report says of choices: pooled rates, and differences on the same initial states.
 
 
-def right_choices(choices: Iterable[Choices]) -> Rate:
-    """Return the right choices of several evaluations together."""
-    counts = [(each.right, each.episodes) for each in choices]
-    return Rate(sum(count for count, _ in counts), sum(episodes for _, episodes in counts))
+def pooled(choices: Iterable[Choices], *, donor: bool = False) -> Rate:
+    """Return the right choices of several evaluations, or those that followed a donor's cue."""
+    counts = [(each.donor if donor else each.right, each.episodes) for each in choices]
+    known = [(count, episodes) for count, episodes in counts if count is not None]
+    return Rate(sum(count for count, _ in known), sum(episodes for _, episodes in known))
 
 
-def donor_choices(choices: Iterable[Choices]) -> Rate:
-    """Return the choices that followed the donor, of the evaluations that had one."""
-    counts = [(each.donor, each.episodes) for each in choices if each.donor is not None]
-    return Rate(sum(count for count, _ in counts), sum(episodes for _, episodes in counts))
-
-
-@dataclass(frozen=True)
-class Difference:
+class Difference(NamedTuple):
     """How much more often the first of two variants chose right."""
 
     test: PairedTest
-    by_seed: Mapping[int, float]
-    """Seed of the training -> difference of the rates."""
-
-    @property
-    def value(self) -> float:
-        """The difference of the rates."""
-        return self._with(0.0)[0]
-
-    @property
-    def interval(self) -> tuple[float, float]:
-        """The 95 % interval of the difference of paired rates (Agresti and Min 2005).
-
-        It is Wald's, after half an episode has been added to each of the four counts.
-        """
-        value, deviation = self._with(0.5)
-        z = NormalDist().inv_cdf(0.5 + CONFIDENCE / 2)
-        return max(-1.0, value - z * deviation), min(1.0, value + z * deviation)
-
-    def _with(self, added: float) -> tuple[float, float]:
-        """Return difference and standard deviation with `added` episodes in each of four counts."""
-        test = self.test
-        first, second = test.only_first + added, test.only_second + added
-        total = test.both + test.neither + 2 * added + first + second
-        value = (first - second) / total
-        return value, math.sqrt(max(0.0, first + second - total * value**2)) / total
+    value: float  # the difference of the rates
+    interval: tuple[float, float]  # its 95 % interval (Agresti and Min 2005)
+    by_seed: Mapping[int, float]  # seed of the training -> difference of the rates
 
 
 def paired_difference(first: Iterable[Choices], second: Iterable[Choices]) -> Difference | None:
@@ -194,13 +161,21 @@ def paired_difference(first: Iterable[Choices], second: Iterable[Choices]) -> Di
     if not everything:
         return None
     test = mcnemar_exact([one for one, _ in everything], [two for _, two in everything])
-    by_seed = {s: sum(one - two for one, two in of) / len(of) for s, of in pairs.items() if of}
-    return Difference(test, by_seed)
+    # Wald's interval, after half an episode has been added to each of the four counts.
+    mine, its, total = test.only_first + 0.5, test.only_second + 0.5, len(everything) + 2
+    centre = (mine - its) / total
+    z = NormalDist().inv_cdf(0.5 + CONFIDENCE / 2)
+    half = z * math.sqrt(max(0.0, mine + its - total * centre**2)) / total
+    return Difference(
+        test,
+        (test.only_first - test.only_second) / len(everything),
+        (max(-1.0, centre - half), min(1.0, centre + half)),
+        {s: sum(one - two for one, two in of) / len(of) for s, of in pairs.items() if of},
+    )
 
 
 # The tables.
 
-MISSING = "-"
 NOTES = """\
 Each cell: right choices of all episodes, in %, with Wilson's 95 % interval over the episodes. It does
 not say how much another training would differ; for that see the differences by seed. To choose nothing
@@ -228,9 +203,7 @@ class Grid:
         return table
 
     def to_markdown(self) -> str:
-        rules = ["---", *["---:"] * (len(self.columns) - 1)]
-        lines = [f"| {' | '.join(row)} |" for row in (self.columns, rules, *self.rows)]
-        return "\n".join([f"**{self.title}**", "", *lines])
+        return f"**{self.title}**\n\n{markdown(self.columns, self.rows, '---:')}"
 
 
 class Report:
@@ -243,8 +216,8 @@ class Report:
         self.variants += sorted(known - set(self.variants))
         self.gaps = sorted({each.gap for each in figures.choices})
         self.tasks = sorted({each.task for each in figures.choices})
-        self.probes = list(dict.fromkeys(each.probe for each in figures.choices))
-        self.probes.sort(key=lambda probe: probe != LIVE)
+        probes = dict.fromkeys(each.probe for each in figures.choices)
+        self.probes = sorted(probes, key=lambda probe: probe != LIVE)
 
     def heading(self) -> str:
         """Return the text above the tables."""
@@ -276,67 +249,67 @@ class Report:
             and task in (None, each.task)
         ]
 
+    def cases(self) -> Iterator[tuple[str, int]]:
+        """Yield the variants and gaps, in the order of the rows."""
+        yield from ((variant, gap) for variant in self.variants for gap in self.gaps)
+
     def _choices(self, title: str, task: str | None = None) -> Grid:
-        steps = [f"{later}/{earlier}" for earlier, later in pairwise(self.gaps)]
-        columns = ["core", "seeds", *(f"gap {gap}" for gap in self.gaps), *steps]
+        portions = [f"{later}/{earlier}" for earlier, later in pairwise(self.gaps)]
         all_seeds = {each.seed for each in self.figures.choices}
         whole = len(all_seeds) * (len(self.tasks) if task is None else 1)
         rows = []
         for variant in self.variants:
             found = [self.select(variant, gap, LIVE, task) for gap in self.gaps]
-            seeds = {each.seed for of_gap in found for each in of_gap}
-            rates = [right_choices(of_gap) for of_gap in found]
+            rates = [pooled(of_gap) for of_gap in found]
             cells = [
-                MISSING
-                if not of_gap
-                else f"{rate.count}/{rate.episodes} {_in_brief(rate)}"
-                + ("" if len(of_gap) == whole else "*")
+                f"{rate.count}/{rate.episodes} {percent(rate, 0)}{'*' * (len(of_gap) != whole)}"
+                if of_gap
+                else "—"
                 for rate, of_gap in zip(rates, found, strict=True)
             ]
             kept = [
-                f"{later.rate / earlier.rate:.2f}" if earlier.count and later.episodes else MISSING
+                f"{later.rate / earlier.rate:.2f}" if earlier.count and later.episodes else "—"
                 for earlier, later in pairwise(rates)
             ]
+            seeds = {each.seed for of_gap in found for each in of_gap}
             rows.append([variant, str(len(seeds)), *cells, *kept])
+        columns = ["core", "seeds", *(f"gap {gap}" for gap in self.gaps), *portions]
         return Grid(f"Right choices, {title}", columns, rows)
 
     def _differences(self) -> Grid:
         """Return how much better ours is than each other variant at each gap."""
         columns = ["ours against", "gap", "difference", "only ours", "only it", "p", "by seed"]
         rows = []
-        for variant in self.variants:
-            for gap in self.gaps:
-                found = paired_difference(self.select(OURS, gap), self.select(variant, gap))
-                if variant == OURS or found is None:
-                    continue
-                value, low, high = (100 * each for each in (found.value, *found.interval))
-                p_value = found.test.p_value
-                rows.append(
-                    [
-                        variant,
-                        str(gap),
-                        f"{value:+.1f} ({low:+.1f} to {high:+.1f})",
-                        str(found.test.only_first),
-                        str(found.test.only_second),
-                        "<0.001" if p_value < 0.001 else f"{p_value:.3f}",
-                        " ".join(f"{100 * each:+.0f}" for _, each in sorted(found.by_seed.items())),
-                    ]
-                )
+        for variant, gap in self.cases():
+            found = paired_difference(self.select(OURS, gap), self.select(variant, gap))
+            if variant == OURS or found is None:
+                continue
+            value, low, high = (100 * each for each in (found.value, *found.interval))
+            rows.append(
+                [
+                    variant,
+                    str(gap),
+                    f"{value:+.1f} ({low:+.1f} to {high:+.1f})",
+                    str(found.test.only_first),
+                    str(found.test.only_second),
+                    p_text(found.test.p_value),
+                    " ".join(f"{100 * each:+.0f}" for _, each in sorted(found.by_seed.items())),
+                ]
+            )
         return Grid("Paired differences of right choices, in points", columns, rows)
 
     def _probes(self) -> Grid:
         others = [probe for probe in self.probes if probe != LIVE]
         swapped = any(each.donor is not None for each in self.figures.choices)
-        columns = ["core", "gap", LIVE, *others, *(["donor's"] if swapped else [])]
         rows = []
-        for variant in self.variants if others else []:
-            for gap in self.gaps:
-                found = [self.select(variant, gap, probe) for probe in (LIVE, *others)]
-                cells = [_in_brief(right_choices(each)) for each in found]
-                if swapped:
-                    cells.append(_in_brief(donor_choices(self.select(variant, gap, SWAP))))
-                if any(found[1:]):
-                    rows.append([variant, str(gap), *cells])
+        for variant, gap in self.cases():
+            found = [self.select(variant, gap, probe) for probe in (LIVE, *others)]
+            cells = [percent(pooled(each), 0) for each in found]
+            if swapped:
+                cells.append(percent(pooled(self.select(variant, gap, SWAP), donor=True), 0))
+            if any(found[1:]):
+                rows.append([variant, str(gap), *cells])
+        columns = ["core", "gap", LIVE, *others, *(["donor's"] if swapped else [])]
         return Grid("Right choices by what is done to the memory, all tasks", columns, rows)
 
     def _costs(self) -> Grid:
@@ -356,21 +329,13 @@ class Report:
                     _range(steps),
                     f"{minutes:.1f}",
                     f"{60 * minutes / fmean(steps):.2f}",
-                    f"{fmean(errors):.3f}" if errors else MISSING,
+                    f"{fmean(errors):.3f}" if errors else "—",
                 ]
             )
         title = (
             "Trainings: means over all of them; error: of the actions in held-out demonstrations"
         )
         return Grid(title, [*columns, "s a step", "error"], rows)
-
-
-def _in_brief(rate: Rate) -> str:
-    """Return the rate and its interval without the counts."""
-    if not rate.episodes:
-        return MISSING
-    low, high = rate.interval
-    return f"{100 * rate.rate:.0f} ({100 * low:.0f} to {100 * high:.0f})"
 
 
 def _range(values: Sequence[int]) -> str:
@@ -397,9 +362,8 @@ def draw_choices(report: Report) -> str:
     return draw_rates(
         {
             title: [
-                Point(variant, gap, (donor_choices if probe == SWAP else right_choices)(found))
-                for variant in report.variants
-                for gap in report.gaps
+                Point(variant, gap, pooled(found, donor=probe == SWAP))
+                for variant, gap in report.cases()
                 if (found := report.select(variant, gap, probe, task))
             ]
             for title, (probe, task) in panels.items()
@@ -409,23 +373,21 @@ def draw_choices(report: Report) -> str:
 
 def by_task(report: Report) -> str:
     """Return a Markdown table with a row for each core, gap and probe, and a column for each task."""
-    columns = ["core", "gap", "memory", "seeds", *(f"`{task}`" for task in report.tasks)]
-    rows = [columns, ["---"] * len(columns)]
-    for variant in report.variants:
-        for gap in report.gaps:
-            for probe in report.probes:
-                found = [report.select(variant, gap, probe, task) for task in report.tasks]
-                seeds = _range([len(of_task) for of_task in found if of_task] or [0])
-                cells = [_in_brief(right_choices(each)) if each else "" for each in found]
-                if any(found):
-                    rows.append([f"`{variant}`", str(gap), probe, seeds, *cells])
-    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+    rows = []
+    for variant, gap in report.cases():
+        for probe in report.probes:
+            found = [report.select(variant, gap, probe, task) for task in report.tasks]
+            seeds = _range([len(of_task) for of_task in found if of_task] or [0])
+            cells = [percent(pooled(each), 0) if each else "" for each in found]
+            if any(found):
+                rows.append([f"`{variant}`", str(gap), probe, seeds, *cells])
+    return markdown(["core", "gap", "memory", "seeds", *(f"`{t}`" for t in report.tasks)], rows)
 
 
 def main(arguments: Sequence[str]) -> None:
     """Print the right choices in figures, in per cent, as a table for a page.
 
-    arguments: files that --json wrote.
+    arguments: files of figures, as the study writes them.
     """
     print(by_task(Report(merged_figures([read_figures(Path(each)) for each in arguments]))))
 

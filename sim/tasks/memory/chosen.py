@@ -1,37 +1,25 @@
-"""Opening one of three drawers: what `count` and `search` share."""
+"""What memory tasks share: opening one of three drawers, and picking one of three objects."""
 
 from __future__ import annotations
 
+from abc import abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-import mujoco
 import numpy as np
 
 from ttm.sim.kitchen.scene import COUNTER_FRONT_X_M, DRAWER_Z_M, OBJECTS
 from ttm.sim.kitchen.world import KitchenWorld
-from ttm.sim.tasks.memory.cue import (
-    SIDES,
-    CueState,
-    CueTask,
-    add_panel,
-    approached,
-    draw_gap,
-    place_panel,
-    start_of,
-)
+from ttm.sim.tasks.memory import cue
 from ttm.sim.tasks.motions import (
-    OPEN_M,
+    LiftTask,
+    OpenTask,
     base_facing,
-    grasp_handle,
-    grasp_upright,
     gripper_start,
-    is_lifted,
     lay_objects,
-    lift,
-    pull,
     pulled_m,
 )
-from ttm.sim.tasks.task import Grasp, Motion
+from ttm.sim.tasks.task import Grasp
 
 DRAWERS = tuple(DRAWER_Z_M)
 CHOSEN_M = 0.06
@@ -41,7 +29,7 @@ WAITING_Z_M = {"top": 0.98, "middle": 0.905, "bottom": 0.76}
 this alone tells from the first action on which one it goes for."""
 
 
-class OpenChosen(CueTask):
+class OpenChosen(OpenTask, cue.CueTask):
     """The robot stands before the chest and must open the drawer that the cue means."""
 
     goals = DRAWERS
@@ -51,25 +39,12 @@ class OpenChosen(CueTask):
         furthest = max(DRAWERS, key=lambda drawer: pulled_m(world, drawer))
         return furthest if pulled_m(world, furthest) > CHOSEN_M else None
 
-    def predicate(self, world: KitchenWorld) -> bool:
-        """Return whether the right drawer is open."""
-        return pulled_m(world, world.start.goal) > OPEN_M
-
     def grasp(self, world: KitchenWorld) -> Grasp:
-        """Hold the right drawer by its handle."""
-        handle = grasp_handle(world, world.start.goal)
-        return replace(handle, waiting_z_m=WAITING_Z_M[world.start.goal])
-
-    def carry(self, world: KitchenWorld) -> Motion:
-        """Pull it by driving backwards."""
-        return pull(world, world.start.goal)
-
-
-# Picking one of three objects before a panel: what `side_shown` and `colour_shown` share.
+        return replace(super().grasp(world), waiting_z_m=WAITING_Z_M[world.start.goal])
 
 
 @dataclass(frozen=True, kw_only=True)
-class PickState(CueState):
+class PickState(cue.CueState):
     """Three objects in a row before the panel."""
 
     sides: dict[str, str]
@@ -77,71 +52,52 @@ class PickState(CueState):
     centre_y_m: float
     """Where the middle of the row lies."""
 
+    def object_of(self, choice: str) -> str:
+        """Return the object that a choice means, which is a side or the object itself."""
+        return self.sides.get(choice, choice)
 
-class PickChosen(CueTask):
-    """Three objects stand before a panel, which shows which of them to pick up.
 
-    A task says what its choices are by `object_of`.
-    """
+class PickChosen(LiftTask, cue.CueTask):
+    """Three objects stand before a panel, which shows which of them to pick up."""
 
-    def object_of(self, start: PickState, choice: str) -> str:
-        """Return the object that the choice means."""
-        return choice
+    cue_ticks = 4
+    add_to_scene = staticmethod(cue.add_panel)
 
-    def choices_of(self, sides: dict[str, str]) -> tuple[str, ...]:
-        """Return the choices that there are with these objects."""
-        return tuple(sides.values())
-
-    @staticmethod
-    def add_to_scene(scene: mujoco.MjSpec) -> None:
-        """Add the panel."""
-        add_panel(scene)
+    @abstractmethod
+    def shown(self, start: PickState) -> Mapping[str, cue.Colour]:
+        """Return the fields that the cue lights up, and their colours."""
 
     def sample(self, rng: np.random.Generator) -> PickState:
-        """See `Task.sample`."""
         centre_y_m = rng.uniform(0.0, 0.8)
         chosen, placed = lay_objects(rng, centre_y_m)
         base = base_facing(rng, COUNTER_FRONT_X_M + 0.13, centre_y_m)
-        sides = dict(zip(SIDES, chosen, strict=True))
-        choices = self.choices_of(sides)
+        choices = tuple(name for name in (*cue.SIDES, *chosen) if name in self.goals)
         return PickState(
             goal=choices[rng.integers(3)],
             objects_m=placed,
             base_pose=base,
             gripper_m=gripper_start(rng),
             choices=choices,
-            gap=draw_gap(rng),
-            sides=sides,
+            gap=cue.draw_gap(rng),
+            sides=dict(zip(cue.SIDES, chosen, strict=True)),
             centre_y_m=centre_y_m,
         )
 
     def update(self, world: KitchenWorld) -> None:
-        """Put the panel behind the objects."""
+        """Put the panel behind the objects, and show the cue."""
+        start = cue.start_of(world, PickState)
         if world.tick == 0:
-            place_panel(world, start_of(world, PickState).centre_y_m)
+            cue.place_panel(world, start.centre_y_m)
+        visible = start.left_on or world.tick < self.cue_ticks
+        cue.colour_panel(world, go=self.go(world), shown=self.shown(start) if visible else {})
 
     def choice(self, world: KitchenWorld) -> str | None:
-        """Return the choice whose object the gripper has come near to."""
-        start = start_of(world, PickState)
-        objects = {choice: self.object_of(start, choice) for choice in start.choices}
-        return approached(
-            world, {choice: world.data.body(name).xpos for choice, name in objects.items()}
+        start = cue.start_of(world, PickState)
+        return cue.approached(
+            world, {each: world.data.body(start.object_of(each)).xpos for each in start.choices}
         )
 
-    def predicate(self, world: KitchenWorld) -> bool:
-        """Return whether the right object hangs above the counter."""
-        name = self._right_object(world)
-        return is_lifted(world, name, OBJECTS[name].height_m)
-
-    def grasp(self, world: KitchenWorld) -> Grasp:
-        """Hold the right object."""
-        name = self._right_object(world)
-        return grasp_upright(world, name, OBJECTS[name].height_m)
-
-    def carry(self, world: KitchenWorld) -> Motion:
-        """Lift it straight up."""
-        return lift(world)
-
-    def _right_object(self, world: KitchenWorld) -> str:
-        start = start_of(world, PickState)
-        return self.object_of(start, start.goal)
+    def body_to_lift(self, world: KitchenWorld) -> tuple[str, float]:
+        start = cue.start_of(world, PickState)
+        name = start.object_of(start.goal)
+        return name, OBJECTS[name].height_m

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from ttm.sim.kitchen.scene import OBJECTS
-from ttm.sim.kitchen.world import KitchenWorld
 from ttm.sim.tasks.memory.chosen import PickChosen, PickState
-from ttm.sim.tasks.memory.cue import SIDES, colour_panel, start_of
+from ttm.sim.tasks.memory.cue import SIDES, Colour
 
 
 class ColourShown(PickChosen):
@@ -16,12 +17,6 @@ class ColourShown(PickChosen):
 
     template = "pick up the object of the colour that was shown"
     goals = tuple(OBJECTS)
-    cue_ticks = 4
 
-    def update(self, world: KitchenWorld) -> None:
-        """Show the right object's colour."""
-        super().update(world)
-        start = start_of(world, PickState)
-        visible = start.left_on or world.tick < self.cue_ticks
-        shown = dict.fromkeys(SIDES, OBJECTS[start.goal].rgba) if visible else {}
-        colour_panel(world, go=self.go(world), shown=shown)
+    def shown(self, start: PickState) -> Mapping[str, Colour]:
+        return dict.fromkeys(SIDES, OBJECTS[start.goal].rgba)

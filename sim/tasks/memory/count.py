@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import mujoco
 import numpy as np
 
 from ttm.sim.kitchen.scene import CHEST_POSITION_M, HANDLE_X_M
@@ -36,14 +35,9 @@ class Count(OpenChosen):
 
     template = "open the drawer whose number from the top is that of the blinks"
     cue_ticks = BLINK_SLOTS * SLOT_TICKS
-
-    @staticmethod
-    def add_to_scene(scene: mujoco.MjSpec) -> None:
-        """Add the lamps."""
-        add_lamps(scene)
+    add_to_scene = staticmethod(add_lamps)
 
     def sample(self, rng: np.random.Generator) -> CountState:
-        """See `Task.sample`."""
         _, placed = lay_objects(rng, rng.uniform(0.0, 0.8))
         return CountState(
             base_pose=base_facing(rng, HANDLE_X_M, CHEST_POSITION_M[1]),

@@ -34,6 +34,26 @@ CUES = ("hidden", "left_on")
 """What becomes of the cue after it was shown."""
 OPTIONS = ("gap", "cue", "right_choice")
 """The options of a reset that only these tasks know."""
+NEAR_M = 0.09
+"""The gripper chooses a target when it comes this near to it in the plane, less than half of what
+lies between two targets."""
+
+SIDES = ("right", "middle", "left")
+"""The fields and the objects in front of them, by rising y, as the robot sees them."""
+PANEL_X_M = 1.40
+HALF_HEIGHT_M = 0.10
+FIELD_SPACING_M = 0.20
+
+Colour = tuple[float, float, float, float]
+GREY: Colour = (0.25, 0.25, 0.27, 1.0)
+WHITE: Colour = (1.0, 1.0, 1.0, 1.0)
+LIT: Colour = (1.0, 0.35, 0.75, 1.0)
+"""Pink, which is the colour of nothing else."""
+
+LAMPS = ("lamp_left", "lamp_middle", "lamp_right")
+CHEST_TOP_Z_M = 0.93
+SPACING_M = 0.19
+RADIUS_M = 0.045
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,10 +68,7 @@ class CueState(InitialState):
     """Whether the cue stays visible."""
 
     def with_options(self, options: Mapping[str, Any]) -> CueState:
-        """Return the same state with the gap, the cue and the right choice that `options` fix.
-
-        Raises `UserError` if one of them has no such value.
-        """
+        """Return the same state with the gap, the cue and the right choice that `options` fix."""
         gap = options.get("gap", self.gap)
         if not isinstance(gap, int | np.integer) or gap < 0:
             raise UserError(f"gap {gap!r} must be a whole number of ticks, 0 or more")
@@ -66,7 +83,6 @@ class CueState(InitialState):
 
 
 def draw_gap(rng: np.random.Generator) -> int:
-    """Draw a gap for `CueState`, in ticks."""
     return int(rng.integers(*GAPS, endpoint=True))
 
 
@@ -77,10 +93,11 @@ class CueTask(Task):
     """A task of the memory suite. `sample` returns a `CueState`.
 
     Success needs the right choice: the environment counts no tick as solved once the robot has
-    chosen something else. The class attribute `cue_ticks` says how long the cue is shown.
+    chosen something else.
     """
 
     cue_ticks: ClassVar[int]
+    """How long the cue is shown."""
 
     def instruction(self, goal: str) -> str:
         """Return the instruction, which does not tell the goal."""
@@ -91,7 +108,6 @@ class CueTask(Task):
         return self.cue_ticks + start_of(world, CueState).gap
 
     def go(self, world: KitchenWorld) -> bool:
-        """See `Task.go`."""
         return world.tick >= self.go_tick(world)
 
     def tick_limit(self, world: KitchenWorld) -> int:
@@ -100,51 +116,25 @@ class CueTask(Task):
 
     @abstractmethod
     def choice(self, world: KitchenWorld) -> str | None:
-        """Return what the robot is choosing in the present state, or None. Asked after "go" alone.
-
-        The first choice of an episode counts.
-        """
+        """Return what the robot is choosing now, or None. Asked after "go"; the first choice counts."""
 
 
 def start_of(world: KitchenWorld, kind: type[State]) -> State:
-    """Return how the present episode began, which must be of that kind."""
+    """Return how the present episode began, as a state of that kind."""
     assert isinstance(world.start, kind)
     return world.start
 
 
-# A panel with three fields, which stands on the counter behind the objects and shows cues.
-
-SIDES = ("right", "middle", "left")
-"""The fields and the objects in front of them, by rising y, as the robot sees them."""
-PANEL_X_M = 1.40
-HALF_HEIGHT_M = 0.10
-FIELD_SPACING_M = 0.20
-
-Colour = tuple[float, float, float, float]
-GREY: Colour = (0.25, 0.25, 0.27, 1.0)
-WHITE: Colour = (1.0, 1.0, 1.0, 1.0)
-LIT: Colour = (1.0, 0.35, 0.75, 1.0)
-"""Pink, which is the colour of nothing else."""
-
-
 def add_panel(scene: mujoco.MjSpec) -> None:
-    """Add the panel: a frame and three fields, which can be seen and not touched."""
-    panel = scene.worldbody.add_body(name="panel")
-    _add_box(scene, panel, "panel_frame", (0.02, 0, 0), (0.01, 0.34, HALF_HEIGHT_M))
+    """Add a panel with three fields behind the objects, which can be seen and not touched."""
+    panel, decor = scene.worldbody.add_body(name="panel"), scene.find_default("decor")
+    box, height_m = mujoco.mjtGeom.mjGEOM_BOX, HALF_HEIGHT_M
+    panel.add_geom(
+        decor, name="panel_frame", type=box, pos=(0.02, 0, 0), size=(0.01, 0.34, height_m)
+    )
     for index, side in enumerate(SIDES):
-        y_m = FIELD_SPACING_M * (index - 1)
-        _add_box(scene, panel, f"panel_{side}", (0, y_m, 0), (0.01, 0.085, HALF_HEIGHT_M - 0.025))
-
-
-def _add_box(
-    scene: mujoco.MjSpec,
-    body: mujoco.MjsBody,
-    name: str,
-    pos: tuple[float, ...],
-    size: tuple[float, ...],
-) -> None:
-    decor = scene.find_default("decor")
-    body.add_geom(decor, name=name, type=mujoco.mjtGeom.mjGEOM_BOX, pos=pos, size=size)
+        place, size = (0, FIELD_SPACING_M * (index - 1), 0), (0.01, 0.085, height_m - 0.025)
+        panel.add_geom(decor, name=f"panel_{side}", type=box, pos=place, size=size)
 
 
 def place_panel(world: KitchenWorld, y_m: float) -> None:
@@ -161,16 +151,8 @@ def colour_panel(world: KitchenWorld, *, go: bool, shown: Mapping[str, Colour]) 
         world.model.geom(f"panel_{side}").rgba[:] = shown.get(side, rest)
 
 
-# Three lamps in a row on the chest of drawers, which show cues and say "go".
-
-LAMPS = ("lamp_left", "lamp_middle", "lamp_right")
-CHEST_TOP_Z_M = 0.93
-SPACING_M = 0.19
-RADIUS_M = 0.045
-
-
 def add_lamps(scene: mujoco.MjSpec) -> None:
-    """Add the lamps, which can be seen and not touched."""
+    """Add three lamps in a row on the chest of drawers, which can be seen and not touched."""
     for index, name in enumerate(LAMPS):
         y_m = CHEST_POSITION_M[1] + SPACING_M * (1 - index)
         scene.worldbody.add_geom(
@@ -188,22 +170,12 @@ def colour_lamps(world: KitchenWorld, *, go: bool, lit: Collection[str]) -> None
         world.model.geom(name).rgba[:] = LIT if name in lit else WHITE if go else GREY
 
 
-# What the robot is choosing, told from the simulator's state.
-
-NEAR_M = 0.09
-"""The gripper chooses a target when it comes this near to it in the plane, less than half of what
-lies between two targets."""
-
-
 def approached(world: KitchenWorld, targets_m: Mapping[str, np.ndarray]) -> str | None:
-    """Return the name of the target that the gripper has come near to, or None.
+    """Return the name of the target that the gripper has come near to in the plane, or None.
 
-    targets_m: name -> (2,) or (3,), position in the world. Heights are not looked at.
+    targets_m: name -> (2,) or (3,), position in the world.
     """
     gripper_m = world.data.site(fetch.PREFIX + fetch.GRIP_SITE).xpos[:2]
-    distances_m = {
-        name: float(np.linalg.norm(np.asarray(target)[:2] - gripper_m))
-        for name, target in targets_m.items()
-    }
-    nearest = min(distances_m, key=distances_m.__getitem__)
-    return nearest if distances_m[nearest] < NEAR_M else None
+    away_m = {name: np.linalg.norm(at[:2] - gripper_m) for name, at in targets_m.items()}
+    nearest = min(away_m, key=away_m.__getitem__)
+    return nearest if away_m[nearest] < NEAR_M else None

@@ -53,7 +53,6 @@ class Search(OpenChosen):
             )
 
     def sample(self, rng: np.random.Generator) -> SearchState:
-        """See `Task.sample`."""
         return SearchState(
             base_pose=base_facing(rng, HANDLE_X_M, CHEST_POSITION_M[1]),
             goal=DRAWERS[rng.integers(3)],

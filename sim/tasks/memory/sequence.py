@@ -4,28 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import mujoco
 import numpy as np
 
 from ttm.sim.kitchen.scene import COUNTER_FRONT_X_M, OBJECTS
 from ttm.sim.kitchen.world import KitchenWorld, robot_touches
-from ttm.sim.tasks.memory.cue import (
-    LIT,
-    SIDES,
-    CueState,
-    CueTask,
-    add_panel,
-    colour_panel,
-    draw_gap,
-    place_panel,
-    start_of,
-)
+from ttm.sim.tasks.memory import cue
 from ttm.sim.tasks.motions import base_facing, grasp_upright, gripper_start, lay_objects
 from ttm.sim.tasks.task import Grasp, Motion
 
 SHOW_TICKS = 3
 """Ticks for each of the three: two in which its field is lit, and one in which none is."""
-RANK_COLOURS = (LIT, (1.0, 0.55, 0.10, 1.0), (0.15, 0.80, 0.90, 1.0))
+RANK_COLOURS = (cue.LIT, (1.0, 0.55, 0.10, 1.0), (0.15, 0.80, 0.90, 1.0))
 """With the cue left on: the colours of the field to touch first, second and third."""
 CLEAR_M = 0.09
 """The gripper is clear of the row when it is this far before the objects."""
@@ -34,7 +23,7 @@ IN_LINE_M = 0.05
 
 
 @dataclass(frozen=True, kw_only=True)
-class SequenceState(CueState):
+class SequenceState(cue.CueState):
     """Which object stands where, and in which circular order they are shown."""
 
     sides: dict[str, str]
@@ -51,7 +40,7 @@ class SequenceState(CueState):
         return self.circle[first:] + self.circle[:first]
 
 
-class Sequence(CueTask):
+class Sequence(cue.CueTask):
     """The panel's fields light up one after the other: touch the objects before them in that order.
 
     The choice is the first object touched. Success needs all three in order. With the cue left on,
@@ -59,70 +48,60 @@ class Sequence(CueTask):
     """
 
     template = "touch the three objects in the order that was shown"
-    goals = SIDES
-    cue_ticks = SHOW_TICKS * len(SIDES)
+    goals = cue.SIDES
+    cue_ticks = SHOW_TICKS * len(cue.SIDES)
     max_ticks = 150
-
-    @staticmethod
-    def add_to_scene(scene: mujoco.MjSpec) -> None:
-        """Add the panel."""
-        add_panel(scene)
+    add_to_scene = staticmethod(cue.add_panel)
 
     def sample(self, rng: np.random.Generator) -> SequenceState:
-        """See `Task.sample`."""
         centre_y_m = rng.uniform(0.0, 0.8)
         chosen, placed = lay_objects(rng, centre_y_m)
         x_m = COUNTER_FRONT_X_M + rng.uniform(0.12, 0.16)
         placed |= {name: (x_m, *placed[name][1:]) for name in chosen}  # so that none bars the way
-        circle = tuple(str(side) for side in rng.permutation(SIDES))
+        circle = tuple(str(side) for side in rng.permutation(cue.SIDES))
         return SequenceState(
             goal=circle[0],
             objects_m=placed,
             base_pose=base_facing(rng, x_m, centre_y_m),
             gripper_m=gripper_start(rng),
-            choices=SIDES,
-            gap=draw_gap(rng),
-            sides=dict(zip(SIDES, chosen, strict=True)),
+            choices=cue.SIDES,
+            gap=cue.draw_gap(rng),
+            sides=dict(zip(cue.SIDES, chosen, strict=True)),
             circle=circle,
             centre_y_m=centre_y_m,
         )
 
     def update(self, world: KitchenWorld) -> None:
         """Light up the fields one after the other, and note which objects are touched."""
-        start = start_of(world, SequenceState)
+        start = cue.start_of(world, SequenceState)
         if world.tick == 0:
-            place_panel(world, start.centre_y_m)
-        for side in SIDES if self.go(world) else ():
+            cue.place_panel(world, start.centre_y_m)
+        for side in cue.SIDES if self.go(world) else ():
             if side not in world.notes and robot_touches(world, start.sides[side]):
                 world.notes.append(side)
-        colour_panel(world, go=self.go(world), shown=self._shown(world, start))
+        cue.colour_panel(world, go=self.go(world), shown=self._shown(world, start))
 
-    def _shown(
-        self, world: KitchenWorld, start: SequenceState
-    ) -> dict[str, tuple[float, float, float, float]]:
+    def _shown(self, world: KitchenWorld, start: SequenceState) -> dict[str, cue.Colour]:
         if start.left_on:
             ranked = zip(start.order, RANK_COLOURS, strict=True)
             return {side: colour for side, colour in ranked if side not in world.notes}
         index, since = divmod(world.tick, SHOW_TICKS)
-        visible = index < len(SIDES) and since < SHOW_TICKS - 1
-        return {start.order[index]: LIT} if visible else {}
+        visible = index < len(cue.SIDES) and since < SHOW_TICKS - 1
+        return {start.order[index]: cue.LIT} if visible else {}
 
     def choice(self, world: KitchenWorld) -> str | None:
-        """Return the side of the object that was touched first."""
         return world.notes[0] if world.notes else None
 
     def predicate(self, world: KitchenWorld) -> bool:
-        """Return whether all three were touched, in the right order."""
-        return tuple(world.notes) == start_of(world, SequenceState).order
+        return tuple(world.notes) == cue.start_of(world, SequenceState).order
 
     def is_lost(self, world: KitchenWorld) -> bool:
-        """Return whether an object was touched before its turn."""
         touched = tuple(world.notes)
-        return touched != start_of(world, SequenceState).order[: len(touched)]
+        return touched != cue.start_of(world, SequenceState).order[: len(touched)]
 
     def grasp(self, world: KitchenWorld) -> Grasp | None:
         """Reach for the next object, as if to hold it, once the gripper is clear of the others."""
-        start = start_of(world, SequenceState)
+        start = cue.start_of(world, SequenceState)
         left = [side for side in start.order if side not in world.notes]
         if not left:
             return None

@@ -9,27 +9,14 @@ import numpy as np
 
 from ttm.sim.kitchen.scene import COUNTER_FRONT_X_M, COUNTER_TOP_Z_M
 from ttm.sim.kitchen.world import KitchenWorld
-from ttm.sim.tasks.memory.cue import (
-    SIDES,
-    CueState,
-    CueTask,
-    add_panel,
-    approached,
-    colour_panel,
-    draw_gap,
-    place_panel,
-    start_of,
-)
+from ttm.sim.tasks.memory import cue
 from ttm.sim.tasks.motions import (
     OBJECT_SPACING_M,
+    LiftTask,
     base_facing,
-    grasp_upright,
     gripper_start,
-    is_lifted,
-    lift,
     park_objects,
 )
-from ttm.sim.tasks.task import Grasp, Motion
 
 CUPS = ("cup 0", "cup 1", "cup 2")
 CUP_RADIUS_M = 0.033
@@ -46,7 +33,7 @@ DETOUR_M = 0.09
 
 
 @dataclass(frozen=True, kw_only=True)
-class ShellState(CueState):
+class ShellState(cue.CueState):
     """Where the cups stand, and how they are swapped."""
 
     places_m: np.ndarray
@@ -59,7 +46,7 @@ class ShellState(CueState):
         places = list(range(len(CUPS)))  # place -> cup
         for first, second in self.swaps:
             places[first], places[second] = places[second], places[first]
-        return CUPS[places[SIDES.index(side)]]
+        return CUPS[places[cue.SIDES.index(side)]]
 
     def cups_m(self, tick: int) -> np.ndarray:
         """Return where the cups are at a tick, (3, 2) m in the world, cup by cup."""
@@ -79,11 +66,10 @@ class ShellState(CueState):
     def _on_the_way(self, here: int, there: int, progress: float, detour_m: float) -> np.ndarray:
         start_m, end_m = self.places_m[here], self.places_m[there]
         aside_m = np.array([detour_m * np.sin(np.pi * progress), 0.0])
-        found: np.ndarray = start_m + progress * (end_m - start_m) + (progress < 1.0) * aside_m
-        return found
+        return start_m + progress * (end_m - start_m) + (progress < 1.0) * aside_m
 
 
-class Shell(CueTask):
+class Shell(LiftTask, cue.CueTask):
     """A ball goes under one of three equal cups, which then change places three times.
 
     The robot must lift the cup that hides it. With the cue left on, the ball stays in front of its
@@ -91,7 +77,7 @@ class Shell(CueTask):
     """
 
     template = "lift the cup that hides the ball"
-    goals = SIDES
+    goals = cue.SIDES
     cue_ticks = SHOWN_TICKS + SWAPS * SWAP_TICKS
 
     @staticmethod
@@ -113,10 +99,9 @@ class Shell(CueTask):
             size=(BALL_RADIUS_M, 0, 0),
             rgba=BALL_RGBA,
         )
-        add_panel(scene)
+        cue.add_panel(scene)
 
     def sample(self, rng: np.random.Generator) -> ShellState:
-        """See `Task.sample`."""
         centre_y_m = rng.uniform(0.0, 0.8)
         x_m = COUNTER_FRONT_X_M + rng.uniform(0.12, 0.16)
         places_m = np.array([(x_m, centre_y_m + OBJECT_SPACING_M * i) for i in (-1, 0, 1)])
@@ -124,20 +109,20 @@ class Shell(CueTask):
         cups = {name: (*places_m[i], standing_m) for i, name in enumerate(CUPS)}
         pairs = ((0, 1), (1, 2), (0, 2))
         return ShellState(
-            goal=SIDES[rng.integers(3)],
+            goal=cue.SIDES[rng.integers(3)],
             objects_m={**park_objects(), **cups},
             base_pose=base_facing(rng, x_m, centre_y_m),
             gripper_m=gripper_start(rng),
-            choices=SIDES,
-            gap=draw_gap(rng),
+            choices=cue.SIDES,
+            gap=cue.draw_gap(rng),
             places_m=places_m,
             swaps=tuple(pairs[rng.integers(3)] for _ in range(SWAPS)),
         )
 
     def update(self, world: KitchenWorld) -> None:
         """Move the cups and the ball until "go". Then the ball lies under its cup."""
-        start, go = start_of(world, ShellState), self.go(world)
-        colour_panel(world, go=go, shown={})
+        start, go = cue.start_of(world, ShellState), self.go(world)
+        cue.colour_panel(world, go=go, shown={})
         if world.tick > self.go_tick(world):
             return
         cups_m = start.cups_m(world.tick)
@@ -147,27 +132,14 @@ class Shell(CueTask):
         if start.left_on or world.tick < SHOWN_TICKS:
             x_m -= CUP_RADIUS_M + 1.5 * BALL_RADIUS_M
         world.model.body("ball").pos[:] = (x_m, y_m, COUNTER_TOP_Z_M + BALL_RADIUS_M)
-        place_panel(world, float(start.places_m[1, 1]))
+        cue.place_panel(world, float(start.places_m[1, 1]))
 
     def choice(self, world: KitchenWorld) -> str | None:
-        """Return the side of the cup that the gripper has come near to."""
-        start = start_of(world, ShellState)
-        return approached(
-            world, {side: world.data.body(start.cup_at_last(side)).xpos for side in SIDES}
+        start = cue.start_of(world, ShellState)
+        return cue.approached(
+            world, {side: world.data.body(start.cup_at_last(side)).xpos for side in cue.SIDES}
         )
 
-    def predicate(self, world: KitchenWorld) -> bool:
-        """Return whether the cup that hid the ball hangs above the counter."""
-        return is_lifted(world, self._right_cup(world), CUP_HEIGHT_M)
-
-    def grasp(self, world: KitchenWorld) -> Grasp:
-        """Hold the cup that hides the ball."""
-        return grasp_upright(world, self._right_cup(world), CUP_HEIGHT_M)
-
-    def carry(self, world: KitchenWorld) -> Motion:
-        """Lift it straight up."""
-        return lift(world)
-
-    def _right_cup(self, world: KitchenWorld) -> str:
-        start = start_of(world, ShellState)
-        return start.cup_at_last(start.goal)
+    def body_to_lift(self, world: KitchenWorld) -> tuple[str, float]:
+        start = cue.start_of(world, ShellState)
+        return start.cup_at_last(start.goal), CUP_HEIGHT_M

@@ -9,18 +9,7 @@ import numpy as np
 
 from ttm.sim.kitchen.scene import COUNTER_FRONT_X_M, COUNTER_TOP_Z_M, OBJECTS
 from ttm.sim.kitchen.world import KitchenWorld
-from ttm.sim.tasks.memory.cue import (
-    LIT,
-    SIDES,
-    CueState,
-    CueTask,
-    add_panel,
-    approached,
-    colour_panel,
-    draw_gap,
-    place_panel,
-    start_of,
-)
+from ttm.sim.tasks.memory import cue
 from ttm.sim.tasks.motions import (
     GRASP_HEIGHT_M,
     OBJECT_SPACING_M,
@@ -50,7 +39,7 @@ ALIGNED_M = 0.02
 
 
 @dataclass(frozen=True, kw_only=True)
-class TakeBackState(CueState):
+class TakeBackState(cue.CueState):
     """Where the mats lie, and what the robot holds."""
 
     held: str
@@ -59,21 +48,21 @@ class TakeBackState(CueState):
     """Side -> x and y of its mat, (2,) m in the world."""
 
 
-class TakeBack(CueTask):
+class TakeBack(cue.CueTask):
     """An object stands on one of three mats, and then it is in the robot's gripper: put it back.
 
     With the cue left on, the panel shows the side all the time.
     """
 
     template = "put the object back to where it was taken from"
-    goals = SIDES
+    goals = cue.SIDES
     cue_ticks = 5
 
     @staticmethod
     def add_to_scene(scene: mujoco.MjSpec) -> None:
         """Add three mats, which can be seen and not touched, and the panel."""
-        add_panel(scene)
-        for side in SIDES:
+        cue.add_panel(scene)
+        for side in cue.SIDES:
             scene.worldbody.add_body(name=f"mat_{side}").add_geom(
                 scene.find_default("decor"),
                 type=mujoco.mjtGeom.mjGEOM_CYLINDER,
@@ -82,32 +71,31 @@ class TakeBack(CueTask):
             )
 
     def sample(self, rng: np.random.Generator) -> TakeBackState:
-        """See `Task.sample`."""
         centre_y_m = rng.uniform(0.0, 0.8)
         x_m = COUNTER_FRONT_X_M + rng.uniform(0.11, 0.15)
         held = str(rng.choice(list(OBJECTS)))
         base, gripper_m = base_facing(rng, x_m, centre_y_m), gripper_start(rng)
         in_hand = {held: _in_hand(base, gripper_m, OBJECTS[held].height_m)}
         return TakeBackState(
-            goal=SIDES[rng.integers(3)],
+            goal=cue.SIDES[rng.integers(3)],
             objects_m={**park_objects(), **in_hand},
             base_pose=base,
             gripper_m=gripper_m,
             grip_m=OBJECTS[held].radius_m,
-            choices=SIDES,
-            gap=draw_gap(rng),
+            choices=cue.SIDES,
+            gap=cue.draw_gap(rng),
             held=held,
             places_m={
                 side: np.array([x_m, centre_y_m + OBJECT_SPACING_M * (i - 1)])
-                for i, side in enumerate(SIDES)
+                for i, side in enumerate(cue.SIDES)
             },
         )
 
     def update(self, world: KitchenWorld) -> None:
         """Lay out the mats, and show the object on its own one as long as the cue lasts."""
-        start = start_of(world, TakeBackState)
-        shown = {start.goal: LIT} if start.left_on else {}
-        colour_panel(world, go=self.go(world), shown=shown)
+        start = cue.start_of(world, TakeBackState)
+        shown = {start.goal: cue.LIT} if start.left_on else {}
+        cue.colour_panel(world, go=self.go(world), shown=shown)
         if world.tick == 0:
             for side, place_m in start.places_m.items():
                 world.model.body(f"mat_{side}").pos[:] = (*place_m, COUNTER_TOP_Z_M + 0.001)
@@ -115,11 +103,10 @@ class TakeBack(CueTask):
             standing_m = COUNTER_TOP_Z_M + OBJECTS[start.held].height_m / 2
             pose = (*start.places_m[start.goal], standing_m, 1, 0, 0, 0)
             world.data.joint(start.held).qpos[:] = pose
-            place_panel(world, float(start.places_m["middle"][1]))
+            cue.place_panel(world, float(start.places_m["middle"][1]))
 
     def choice(self, world: KitchenWorld) -> str | None:
-        """Return the side of the mat that the gripper has come near to."""
-        return approached(world, start_of(world, TakeBackState).places_m)
+        return cue.approached(world, cue.start_of(world, TakeBackState).places_m)
 
     def predicate(self, world: KitchenWorld) -> bool:
         """Return whether the object stands on its mat and the gripper has let go of it."""
@@ -127,8 +114,7 @@ class TakeBack(CueTask):
         return open_wide and _stands_within(world, PLACED_M)
 
     def grasp(self, world: KitchenWorld) -> Grasp | None:
-        """Hold the object until it stands on its mat."""
-        held = start_of(world, TakeBackState).held
+        held = cue.start_of(world, TakeBackState).held
         if _stands_within(world, ALIGNED_M):
             return None
         return grasp_upright(world, held, OBJECTS[held].height_m)
@@ -137,7 +123,7 @@ class TakeBack(CueTask):
         """Drive up, bring the object above its mat and lower it; when it stands there, back off."""
         if _stands_within(world, ALIGNED_M):
             return Motion(translation_m=np.array([-0.02, 0.0, 0.0]))
-        start = start_of(world, TakeBackState)
+        start = cue.start_of(world, TakeBackState)
         place_m = np.array([*start.places_m[start.goal], COUNTER_TOP_Z_M + GRASP_HEIGHT_M])
         target_m = world.controller.to_base_frame(place_m)
         gripper_m, _ = world.controller.gripper_pose()
@@ -164,7 +150,7 @@ def _in_hand(
 
 def _stands_within(world: KitchenWorld, radius_m: float) -> bool:
     """Return whether the object stands on the counter, that near to the middle of its mat."""
-    start = start_of(world, TakeBackState)
+    start = cue.start_of(world, TakeBackState)
     x_m, y_m, z_m = world.data.body(start.held).xpos
     away_m = np.hypot(*(start.places_m[start.goal] - (x_m, y_m)))
     above_m = z_m - COUNTER_TOP_Z_M - OBJECTS[start.held].height_m / 2

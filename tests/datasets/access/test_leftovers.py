@@ -10,7 +10,7 @@ import pytest
 from ttm.datasets.hdf5 import is_written_in, remove_leftovers
 from ttm.datasets.tools import edit as demo_copies
 from ttm.datasets.tools.convert import write_whole
-from ttm.policy.errors import UserError
+from ttm.policy import UserError
 from ttm.policy.files import publish_partial
 
 

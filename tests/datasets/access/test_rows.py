@@ -10,12 +10,11 @@ import h5py
 import numpy as np
 import pytest
 
+from ttm.datasets import check_dataset, open_dataset
 from ttm.datasets import hdf5 as rows_module
-from ttm.datasets.dataset import open_dataset
 from ttm.datasets.description import Choices
 from ttm.datasets.formats.table import ConvertOptions
 from ttm.datasets.hdf5 import read_rows
-from ttm.datasets.tools.check import check_dataset
 from ttm.datasets.tools.convert import convert_dataset
 
 TICKS = 96

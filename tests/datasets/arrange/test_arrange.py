@@ -9,7 +9,7 @@ import h5py
 import numpy as np
 import pytest
 
-from ttm.datasets.dataset import open_dataset
+from ttm.datasets import check_dataset, open_dataset
 from ttm.datasets.tools.arrange import (
     DataSplitCommand,
     Wanted,
@@ -17,8 +17,7 @@ from ttm.datasets.tools.arrange import (
     merge_episodes,
     split_episodes,
 )
-from ttm.datasets.tools.check import check_dataset
-from ttm.policy.errors import UserError
+from ttm.policy import UserError
 from ttm.training.cli import main
 
 

@@ -8,8 +8,9 @@ import h5py
 import numpy as np
 import pytest
 
-from ttm.datasets.tools.check import DataCheckCommand, check_dataset
-from ttm.policy.errors import UserError
+from ttm.datasets import check_dataset
+from ttm.datasets.tools.check import DataCheckCommand
+from ttm.policy import UserError
 
 
 @pytest.fixture

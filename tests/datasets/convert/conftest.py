@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ttm.datasets.dataset import EpisodeDataset, open_dataset
+from ttm.datasets import EpisodeDataset, open_dataset
 from ttm.datasets.description import Choices
 from ttm.datasets.formats.table import ConvertOptions
 from ttm.datasets.tools.convert import Conversion, convert_dataset

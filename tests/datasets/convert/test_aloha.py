@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from ttm.datasets.dataset import open_dataset
+from ttm.datasets import open_dataset
 from ttm.datasets.frames import decode_image
-from ttm.policy.errors import UserError
+from ttm.policy import UserError
 
 RED = np.zeros((8, 10, 3), np.uint8) + np.array([200, 40, 10], np.uint8)
 

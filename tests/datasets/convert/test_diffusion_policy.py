@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ttm.datasets.dataset import open_dataset
+from ttm.datasets import open_dataset
 from ttm.datasets.formats.recording import EPISODES
-from ttm.policy.errors import UserError
+from ttm.policy import UserError
 
 zarr = pytest.importorskip("zarr")
 

@@ -9,13 +9,12 @@ import h5py
 import numpy as np
 import pytest
 
-from ttm.datasets.dataset import open_dataset
+from ttm.datasets import check_dataset, open_dataset
 from ttm.datasets.description import Choices
 from ttm.datasets.formats import hdf5 as demo_group
 from ttm.datasets.formats.table import FORMATS
 from ttm.datasets.layout import JPEG
-from ttm.datasets.tools.check import check_dataset
-from ttm.policy.errors import UserError
+from ttm.policy import UserError
 
 
 @pytest.mark.parametrize(

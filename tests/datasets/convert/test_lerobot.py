@@ -12,11 +12,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from ttm.datasets.dataset import open_dataset
-from ttm.datasets.windows import WindowDataset
-from ttm.datasets.writer import EpisodeWriter
-from ttm.policy.errors import UserError
-from ttm.policy.spec import ActionPart, CameraSpec, PolicySpec
+from ttm.datasets import EpisodeWriter, WindowDataset, open_dataset
+from ttm.policy import ActionPart, CameraSpec, PolicySpec, UserError
 
 pa = pytest.importorskip("pyarrow")
 pq = pytest.importorskip("pyarrow.parquet")

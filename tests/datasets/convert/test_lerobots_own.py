@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ttm.datasets.dataset import open_dataset
+from ttm.datasets import open_dataset
 
 lerobot_dataset = pytest.importorskip("lerobot.datasets.lerobot_dataset")
 LeRobotDataset = lerobot_dataset.LeRobotDataset

@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from ttm.datasets.dataset import open_dataset
-from ttm.policy.errors import UserError
+from ttm.datasets import open_dataset
+from ttm.policy import UserError
 
 pa = pytest.importorskip("pyarrow")
 pq = pytest.importorskip("pyarrow.parquet")

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from ttm.datasets.formats.table import recognise
-from ttm.policy.errors import UserError
+from ttm.policy import UserError
 from ttm.training.cli import main
 
 

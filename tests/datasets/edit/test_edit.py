@@ -10,12 +10,10 @@ import h5py
 import numpy as np
 import pytest
 
-from ttm.datasets.dataset import open_dataset
-from ttm.datasets.reader import EpisodeReader
+from ttm.datasets import EpisodeReader, check_dataset, open_dataset
 from ttm.datasets.tools import edit
 from ttm.datasets.tools import edit as demo_copies
 from ttm.datasets.tools.arrange import merge_episodes
-from ttm.datasets.tools.check import check_dataset
 from ttm.datasets.tools.edit import (
     FOLDER,
     DataDeleteCommand,
@@ -27,7 +25,7 @@ from ttm.datasets.tools.edit import (
     trim_episode,
     undo_edit,
 )
-from ttm.policy.errors import UserError
+from ttm.policy import UserError
 from ttm.training.cli import main
 
 

@@ -13,11 +13,11 @@ import h5py
 import numpy as np
 import pytest
 
-from ttm.datasets.dataset import EpisodeDataset, open_dataset
+from ttm.datasets import EpisodeDataset, check_dataset, open_dataset
 from ttm.datasets.description import Choices
-from ttm.datasets.tools.check import DataCheckCommand, check_dataset
+from ttm.datasets.tools.check import DataCheckCommand
 from ttm.datasets.tools.show import DataShowCommand
-from ttm.policy.errors import UserError
+from ttm.policy import UserError
 
 TICKS = 6
 

@@ -9,7 +9,7 @@ import h5py
 import numpy as np
 import pytest
 
-from ttm.policy.spec import ActionPart, PolicySpec
+from ttm.policy import ActionPart, PolicySpec
 from ttm.training.cli import main
 
 TICKS = 6

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from ttm.policy.spec import ActionPart, CameraSpec, PolicySpec
+from ttm.policy import ActionPart, CameraSpec, PolicySpec
 
 TICKS = 6
 FRONT = "obs/front"

@@ -13,16 +13,14 @@ import h5py
 import numpy as np
 import pytest
 
+from ttm.datasets import EpisodeDataset, check_dataset, open_dataset
 from ttm.datasets import dataset as instructions
-from ttm.datasets.dataset import EpisodeDataset, open_dataset
 from ttm.datasets.description import Choices
 from ttm.datasets.files import LAYOUTS, layout_of_file
 from ttm.datasets.formats.table import FORMATS
 from ttm.datasets.tools.arrange import merge_episodes
-from ttm.datasets.tools.check import check_dataset
 from ttm.datasets.tools.show import DataShowCommand
-from ttm.policy.checkpoint import load_checkpoint
-from ttm.policy.errors import UserError
+from ttm.policy import UserError, load_checkpoint
 from ttm.policy.language import EMBEDDING_SIZE
 from ttm.training.cli import main
 from ttm.training.data import open_all

@@ -9,11 +9,10 @@ import h5py
 import numpy as np
 import pytest
 
-from ttm.datasets.dataset import open_dataset
+from ttm.datasets import check_dataset, open_dataset
 from ttm.datasets.description import Choices, read_spec_file
-from ttm.datasets.tools.check import check_dataset
 from ttm.datasets.tools.show import DataShowCommand
-from ttm.policy.errors import UserError
+from ttm.policy import UserError
 
 TICKS = 5
 

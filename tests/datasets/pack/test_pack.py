@@ -10,12 +10,10 @@ import numpy as np
 import pytest
 import torch
 
-from ttm.datasets.dataset import open_dataset
+from ttm.datasets import WindowDataset, check_dataset, open_dataset
 from ttm.datasets.description import Choices
-from ttm.datasets.tools.check import check_dataset
 from ttm.datasets.tools.pack import DataPackCommand, pack_dataset
-from ttm.datasets.windows import WindowDataset
-from ttm.policy.errors import UserError
+from ttm.policy import UserError
 from ttm.training.cli import main
 
 EMBEDDING = np.linspace(0, 1, 384, dtype=np.float32)

@@ -8,11 +8,10 @@ import h5py
 import numpy as np
 import pytest
 
-from ttm.datasets.reader import EpisodeReader
+from ttm.datasets import EpisodeReader, EpisodeWriter
 from ttm.datasets.tools import play as report
 from ttm.datasets.tools.play import WRITERS, DataPlayCommand, capture_times_s
-from ttm.datasets.writer import EpisodeWriter
-from ttm.policy.errors import UserError
+from ttm.policy import UserError
 from ttm.training.cli import main
 
 

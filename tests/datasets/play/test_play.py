@@ -7,12 +7,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from ttm.datasets.reader import EpisodeReader
+from ttm.datasets import EpisodeReader, EpisodeWriter
 from ttm.datasets.tools import play as ticks
 from ttm.datasets.tools.play import DPI, HEADER, WIDTH, film_frames
-from ttm.datasets.writer import EpisodeWriter
-from ttm.policy.errors import UserError
-from ttm.policy.spec import ActionPart, PolicySpec, ProprioceptionSpec
+from ttm.policy import ActionPart, PolicySpec, ProprioceptionSpec, UserError
 from ttm.training.cli import main
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from ttm.datasets.dataset import open_dataset
+from ttm.datasets import open_dataset
 from ttm.datasets.description import Choices
 from ttm.datasets.tools.show import (
     CAPTION_HEIGHT,
@@ -19,7 +19,7 @@ from ttm.datasets.tools.show import (
     rate_text,
     spaced_ticks,
 )
-from ttm.policy.errors import UserError
+from ttm.policy import UserError
 
 
 @pytest.fixture

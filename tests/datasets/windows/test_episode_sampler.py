@@ -7,8 +7,8 @@ from itertools import chain, islice
 import numpy as np
 import pytest
 
-from ttm.datasets.samplers import EpisodeSampler
-from ttm.policy.errors import UserError
+from ttm.datasets import EpisodeSampler
+from ttm.policy import UserError
 
 LENGTHS = np.random.default_rng(0).integers(10, 61, 400).tolist()
 

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 import torch
 
-from ttm.datasets.samplers import LONGEST_EPISODES_IN_A_LANE, LaneSampler
-from ttm.policy.errors import UserError
+from ttm.datasets import LaneSampler
+from ttm.datasets.samplers import LONGEST_EPISODES_IN_A_LANE
+from ttm.policy import UserError
 
 LENGTHS = [6, 3, 40, 1, 8, 17, 16]
 

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 import torch
 
+from ttm.datasets import EpisodeDataset, WindowDataset, WindowSampler, open_dataset
 from ttm.datasets import windows as frame_store
-from ttm.datasets.dataset import EpisodeDataset, open_dataset
-from ttm.datasets.samplers import SECTION, WindowSampler
-from ttm.datasets.windows import RecentFrames, WindowDataset
-from ttm.policy.spec import CameraSpec
+from ttm.datasets.samplers import SECTION
+from ttm.datasets.windows import RecentFrames
+from ttm.policy import CameraSpec
 
 WINDOW, APART, SIZE = 8, 2, 3
 OPEN_TICKS = APART * SIZE * (SECTION - 1 + WINDOW)

@@ -6,8 +6,8 @@ from itertools import chain, islice
 
 import pytest
 
-from ttm.datasets.samplers import WindowSampler
-from ttm.policy.errors import UserError
+from ttm.datasets import WindowSampler
+from ttm.policy import UserError
 
 
 def test_the_sampler_shows_every_window_once_a_pass():

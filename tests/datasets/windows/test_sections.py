@@ -7,7 +7,8 @@ from itertools import chain, islice
 import numpy as np
 import pytest
 
-from ttm.datasets.samplers import SECTION, DataShares, Mix, Sections, WindowSampler
+from ttm.datasets import WindowSampler
+from ttm.datasets.samplers import SECTION, DataShares, Mix, Sections
 
 LENGTHS = (70, 40, 3, 90, 55, 200)
 EPISODES = np.repeat(np.arange(6), LENGTHS)

@@ -8,7 +8,8 @@ from itertools import islice
 import numpy as np
 import pytest
 
-from ttm.datasets.samplers import DataShares, EpisodeSampler, LaneSampler, Mix, WindowSampler
+from ttm.datasets import EpisodeSampler, LaneSampler, WindowSampler
+from ttm.datasets.samplers import DataShares, Mix
 
 GROUPS = np.array([0] * 4 + [1] * 16)
 

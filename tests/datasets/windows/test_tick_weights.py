@@ -8,11 +8,9 @@ import h5py
 import numpy as np
 import pytest
 
-from ttm.datasets.dataset import EpisodeDataset, open_dataset
-from ttm.datasets.tools.check import check_dataset
-from ttm.datasets.windows import starts_after_standing, tick_weights
-from ttm.datasets.writer import EpisodeWriter
-from ttm.policy.errors import UserError
+from ttm.datasets import EpisodeDataset, EpisodeWriter, check_dataset, open_dataset, tick_weights
+from ttm.datasets.windows import starts_after_standing
+from ttm.policy import UserError
 
 STANDS_UNTIL = 5
 """The joints of the recorded episodes stand still for so many ticks, and move from then on."""

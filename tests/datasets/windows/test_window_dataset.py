@@ -8,11 +8,9 @@ import pytest
 import torch
 from torch.utils.data import DataLoader
 
+from ttm.datasets import EpisodeWriter, WindowDataset, open_dataset
 from ttm.datasets import windows as frame_store
-from ttm.datasets.dataset import open_dataset
-from ttm.datasets.windows import WindowDataset
-from ttm.datasets.writer import EpisodeWriter
-from ttm.policy.errors import UserError
+from ttm.policy import UserError
 
 EMBEDDING = np.linspace(0, 1, 384, dtype=np.float32)
 

@@ -12,17 +12,18 @@ from rounding import assert_same_but_rounding
 from torch import Tensor
 
 from ttm.policy import CoreConfig, TemporalCore
-from ttm.policy.cores.baselines import LstmConfig, TemporalMixerConfig
+from ttm.policy.cores.baselines import (
+    CausalTransformerConfig,
+    FrameStackingConfig,
+    LstmConfig,
+    RecurrentTransformerConfig,
+    TemporalMixerConfig,
+)
 from ttm.policy.cores.core import CoreState, reset_where
 from ttm.policy.cores.hourglass import HourglassConfig
 from ttm.policy.cores.registry import CORES as KINDS
 from ttm.policy.cores.registry import config_class, core_from_dict, core_to_dict
 from ttm.policy.cores.tlb import TemporalLatentBottleneckConfig
-from ttm.policy.cores.transformers import (
-    CausalTransformerConfig,
-    FrameStackingConfig,
-    RecurrentTransformerConfig,
-)
 from ttm.policy.cores.ttm import TokenTuringConfig
 
 WIDTH, NUM_INPUTS = 8, 5

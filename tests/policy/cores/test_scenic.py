@@ -334,9 +334,7 @@ def test_a_shape_that_contradicts_one_other_names_both() -> None:
 
 @pytest.mark.parametrize("num_heads", [5, 4, 0])
 def test_wrong_number_of_heads(num_heads: int) -> None:
-    with pytest.raises(
-        UserError, match=rf"num_heads is {num_heads}, .*/\{{query.* give num_heads=3"
-    ):
+    with pytest.raises(UserError, match=rf"num_heads is {num_heads}, .* give num_heads=3"):
         load(random_params(WHOLE), num_heads)
 
 

@@ -1,4 +1,4 @@
-"""The Temporal Latent Bottleneck, beyond what `test_temporal_core.py` tests for every core."""
+"""The Temporal Latent Bottleneck, beyond what `test_every_core.py` tests for every core."""
 
 from __future__ import annotations
 
@@ -10,14 +10,13 @@ import torch
 from torch import Tensor, nn
 
 from ttm.policy import TemporalCore, UserError
-from ttm.policy.attention import AttentionBlock
 from ttm.policy.cores.core import CoreState
 from ttm.policy.cores.tlb import (
     TemporalLatentBottleneck,
     TemporalLatentBottleneckConfig,
     WindowPieces,
 )
-from ttm.policy.layers import pick
+from ttm.policy.layers import AttentionBlock, pick
 from ttm.policy.openvino_engine import CompiledModule
 
 WIDTH, NUM_INPUTS, CHUNK, TICKS = 8, 5, 5, 23
@@ -313,7 +312,7 @@ def test_pieces_of_elements_that_are_cut_alike_are_stretches_of_the_window() -> 
     [
         (
             {"cross_every": 3},
-            "cross_every is 3 with 2 layers, so that no tick would see the latents",
+            "cross_every is 3 with 2 layers, so that no tick sees the latents",
         ),
         ({"num_latents": 0}, "num_latents is 0; give 1 or more"),
         ({"chunk_size": 0}, "chunk_size is 0; give 1 or more"),

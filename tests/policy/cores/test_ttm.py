@@ -1,4 +1,4 @@
-"""The Token Turing Machine: equality with the authors' code, its variants, and its memory."""
+"""The Token Turing Machine as published, and the layers that it is made of."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ import numpy as np
 import pytest
 import torch
 from rounding import assert_same_but_rounding
+from torch import Tensor
 
 from ttm.policy import UserError, load_scenic
 from ttm.policy.cores.registry import with_options
 from ttm.policy.cores.ttm import TokenTuringConfig, TokenTuringMachine
 from ttm.policy.cores.ttm_variants import MlpProcessor
-from ttm.policy.layers import MlpMixer
+from ttm.policy.layers import MlpMixer, TransformerEncoder
 
 GOLDENS = Path(__file__).parents[4] / "shared" / "goldens"
 CONFIG = TokenTuringConfig(
@@ -164,7 +165,7 @@ def test_heads_must_divide_the_width() -> None:
 
 
 def test_erase_add_from_zero_memory_is_refused() -> None:
-    with pytest.raises(UserError, match="stay so for ever; give initial_memory=learned"):
+    with pytest.raises(UserError, match="stay so; give initial_memory=learned"):
         TokenTuringConfig(write="erase_add")
 
 
@@ -203,3 +204,29 @@ def test_mixer_mixes_tokens_and_mlp_does_not() -> None:
     mixer, mlp = MlpMixer(WIDTH, 3, 2, 128, 16), MlpProcessor(WIDTH, 3, CONFIG)
     assert not torch.allclose(mixer(tokens)[:, 0], mixer(other)[:, 0])
     assert torch.equal(mlp(tokens)[:, 0], mlp(other)[:, 0])
+
+
+def encoder(num_layers: int, num_outputs: int | None) -> TransformerEncoder:
+    torch.manual_seed(0)
+    return TransformerEncoder(8, 6, num_layers, 2, 16, num_outputs).double()
+
+
+@pytest.mark.parametrize("num_layers", [0, 1, 3])
+@torch.no_grad()
+def test_its_outputs_are_the_first_of_all_tokens(num_layers: int) -> None:
+    tokens = torch.randn(2, 6, 8, dtype=torch.float64)
+    found = encoder(num_layers, 4)(tokens)
+    torch.testing.assert_close(found, encoder(num_layers, None)(tokens)[:, :4])
+
+
+@torch.no_grad()
+def test_the_last_layer_computes_no_others() -> None:
+    made, shapes = encoder(2, 4), list[torch.Size]()
+
+    def note(module: object, args: tuple[Tensor, ...], output: Tensor) -> None:
+        shapes.append(output.shape)
+
+    for block in made.blocks:
+        block.register_forward_hook(note)
+    made(torch.randn(2, 6, 8, dtype=torch.float64))
+    assert shapes == [(2, 6, 8), (2, 4, 8)]

@@ -21,8 +21,8 @@ from rosbags.typesys import Stores, get_typestore
 from sensor_msgs.msg import Image, JointState
 from std_msgs.msg import Bool
 
-from ttm.datasets.dataset import open_dataset
-from ttm.policy.errors import UserError
+from ttm.datasets import open_dataset
+from ttm.policy import UserError
 from ttm.training.cli import main
 from ttm_policy.bags.read import (
     BagOptions,

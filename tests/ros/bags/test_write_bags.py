@@ -18,13 +18,8 @@ rosbag2 = pytest.importorskip("rosbags.rosbag2")
 from rosbags.interfaces import QosDurability
 from rosbags.typesys import Stores, get_typestore
 
-from ttm.datasets.dataset import (
-    EpisodeDataset,
-    open_dataset,
-)
-from ttm.datasets.writer import EpisodeWriter
-from ttm.policy.errors import UserError
-from ttm.policy.spec import ActionPart, CameraSpec, PolicySpec, ProprioceptionSpec
+from ttm.datasets import EpisodeDataset, EpisodeWriter, open_dataset
+from ttm.policy import ActionPart, CameraSpec, PolicySpec, ProprioceptionSpec, UserError
 from ttm.training.cli import main
 from ttm_policy.bags.read import (
     BagOptions,

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from ttm.policy.errors import UserError
+from ttm.policy import UserError
 from ttm.sim.kitchen.spec import SPEC
 from ttm_policy.contract import default_contract, load_contract
 from ttm_policy.messages import check_fields

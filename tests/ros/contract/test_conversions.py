@@ -12,8 +12,8 @@ from builtin_interfaces.msg import Time
 from PIL import Image as PillowImage
 from sensor_msgs.msg import CompressedImage, Image, JointState
 
+from ttm.policy import CameraSpec
 from ttm.policy.errors import MalformedObservation, MissingObservation
-from ttm.policy.spec import CameraSpec
 from ttm.sim.kitchen.spec import SPEC
 from ttm_policy.contract import ImageSource, load_contract
 from ttm_policy.inputs import JointStates

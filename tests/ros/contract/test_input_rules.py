@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from ttm.policy.errors import UserError
+from ttm.policy import UserError
 from ttm_policy.contract import RobotContract, default_contract, load_contract
 
 Data = dict[str, Any]

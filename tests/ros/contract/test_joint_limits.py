@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from ttm.policy.errors import UserError
+from ttm.policy import UserError
 from ttm_policy.limits import JointLimit, read_joint_limits
 
 URDF = """<?xml version="1.0"?><robot name="r">

@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 from builtin_interfaces.msg import Time
 
-from ttm.policy.errors import UserError
-from ttm.policy.spec import ActionPart, PolicySpec, ProprioceptionSpec
+from ttm.policy import ActionPart, PolicySpec, ProprioceptionSpec, UserError
 from ttm.sim.kitchen.spec import SPEC
 from ttm_policy.contract import (
     RAMP,

@@ -19,7 +19,7 @@ from ttm.sim.kitchen.spec import SPEC
 from ttm_policy.commands import CommandPublishers
 from ttm_policy.contract import load_contract
 from ttm_policy.control_loop import PolicyTick
-from ttm_policy.guards import TOPIC, EStop, EStopTopic, StopThread
+from ttm_policy.guards import E_STOP_TOPIC, EStop, EStopTopic, StopThread
 from ttm_policy.messages import CommandCodec
 from ttm_policy.parameters import PolicyParameters
 from ttm_policy.qos import COMMAND, LATCHED
@@ -152,7 +152,7 @@ class Watcher:
     def __init__(self, commands: CommandPublishers) -> None:
         self._node, self.speeds = Node("watcher"), list[float]()
         self._node.create_subscription(TwistStamped, SERVO, self._receive, COMMAND)
-        self._button = self._node.create_publisher(Bool, TOPIC, LATCHED)
+        self._button = self._node.create_publisher(Bool, E_STOP_TOPIC, LATCHED)
         self.wait(lambda: self._node.count_publishers(SERVO) == 1)
         self.wait(lambda: commands._publishers[SERVO].get_subscription_count() == 1)
 

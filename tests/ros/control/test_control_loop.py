@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from ttm.policy import PolicyRunner
 from ttm.policy.errors import MalformedObservation
-from ttm.policy.runner import PolicyRunner
 from ttm.sim.kitchen.spec import SPEC
 from ttm_policy.contract import load_contract
 from ttm_policy.control_loop import ControlLoop, LoopState

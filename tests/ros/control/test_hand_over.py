@@ -15,10 +15,10 @@ import yaml
 from sensor_msgs.msg import JointState
 from std_msgs.msg import String
 
-from ttm.policy.runner import PolicyRunner
+from ttm.policy import PolicyRunner
 from ttm.sim.kitchen.spec import SPEC
 from ttm_policy.contract import default_contract
-from ttm_policy.inputs import DRIVER_TOPIC, TOPIC, to_message
+from ttm_policy.inputs import DRIVER_TOPIC, PERSON_TOPIC, to_message
 from ttm_policy.messages import ns_to_stamp
 from ttm_policy.qos import COMMAND, LATCHED
 
@@ -34,7 +34,7 @@ class Person:
 
     def __init__(self, robot: Any, name: str = "anna") -> None:
         self._robot, self._name, self.driver = robot, name, ""
-        self._publisher = robot.create_publisher(JointState, TOPIC, COMMAND)
+        self._publisher = robot.create_publisher(JointState, PERSON_TOPIC, COMMAND)
         robot.create_subscription(String, DRIVER_TOPIC, self._on_driver, LATCHED)
 
     def _on_driver(self, message: String) -> None:

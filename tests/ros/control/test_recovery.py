@@ -14,12 +14,12 @@ import numpy as np
 import pytest
 from diagnostic_msgs.msg import DiagnosticStatus
 
-from ttm.policy.runner import PolicyRunner
+from ttm.policy import PolicyRunner
 from ttm.sim.kitchen.spec import SPEC
 from ttm_policy.contract import RobotContract, load_contract
 from ttm_policy.control_loop import ControlLoop, LoopState, MemoryReport
 from ttm_policy.diagnostics import TickRecord
-from ttm_policy.episode import EpisodeControl
+from ttm_policy.goals import EpisodeControl
 from ttm_policy.guards import REARM
 from ttm_policy.inputs import StampedObservation
 from ttm_policy.limits import SafetyLimits

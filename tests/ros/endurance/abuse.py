@@ -1,24 +1,11 @@
-"""Abuses a running policy in every way of `abuse_kinds.KINDS`, and presses the emergency stop meanwhile.
+"""The campaign of abuse: a running policy in every way of `abuse_kinds.KINDS`, and presses meanwhile.
 
-    python tests/ros/endurance/abuse.py [--only NAME ...] [--presses 3] [--json FILE]
-
-A `policy_node` drives a made-up robot by the shipped policy, each node in a process of its own. For each kind
-the table's function begins the abuse; the emergency stop is pressed at random moments; and when the abuse has
-ended, the policy has to drive again. One line a kind says what happened, and the last output is a summary as
-JSON. The exit code is 1 if
-
-- a process has ended that should not, or the node did not drive again;
-- the 99th percentile of the times from a press until zero had arrived for good is above `--bar-ms`, over the
-  presses of one kind or of all;
-- a command that moves the robot came after that zero, before the release;
-- the node's memory has grown by more than MOST_GROWN_MB, or was larger meanwhile by MOST_PEAK_MB.
-
-The times count on an idle machine alone. The kind `nothing` shows what the machine itself takes.
+A `policy_node` drives a made-up robot by the shipped policy, each node in a process of its own. The times
+count on an idle machine alone. The kind `nothing` shows what the machine itself takes.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import random
@@ -26,37 +13,29 @@ import re
 import shutil
 import signal
 import statistics
-import sys
 import tempfile
 import time
 import urllib.request
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-sys.path.extend(str(Path(__file__).resolve().parents[1] / name) for name in ("support", "web"))
-
 import numpy as np
-import rclpy
 import yaml
 from abuse_kinds import KINDS, Kind, Scene, run_attack
-from diagnostic_msgs.msg import DiagnosticArray
+from e_stop_campaign import PAUSE_S, PressedRobot, what_followed
+from fault_campaign import REMEDIES, START_S
 from node_process import SERVER, NodeProcess
 from rclpy.qos import QoSProfile
-from rclpy.signals import SignalHandlerOptions
 from std_msgs.msg import Bool
-from std_srvs.srv import Trigger
 
-from ttm.policy.checkpoint import load_checkpoint
+from ttm.policy import UserError, load_checkpoint
+from ttm.policy.errors import options, require_at_least
 from ttm.sim.shipped import SHIPPED, checkpoint_path
-from ttm.training.bench.processes import resident_mb
-from ttm.training.robot.processes import claim_ros_domain
+from ttm.training.bench.common import resident_mb
 from ttm_policy.contract import default_contract, load_contract
-from ttm_policy.faults.campaign import REMEDIES, START_S
-from ttm_policy.faults.presses import PAUSE_S, PressedRobot
-from ttm_policy.faults.robot import FOREIGN, made_up_observation
 
 BAR_MS = 20.0
 """The longest time from a press until zero has arrived, at the 99th percentile."""
@@ -85,16 +64,6 @@ ASKS = {
 }
 """What the message of a node says that does not drive -> the service that lets it."""
 TRANSITIONS = {"inactive": 3, "not configured": 1}
-
-
-@dataclass
-class Command:
-    """One command that the robot got. Times are on the clock of the system."""
-
-    topic: str
-    moves: bool
-    sent_s: float
-    received_s: float
 
 
 @dataclass
@@ -168,66 +137,20 @@ class Outcome:
         return f"{'FAIL' if self.problems else 'ok  '} {self.kind:38} {facts}{words}"
 
 
-def what_followed(
-    commands: Iterable[Command], topics: Iterable[str], pressed_s: float, resumed_s: float = 0.0
-) -> tuple[float | None, int]:
-    """Return how long a press took until zero had arrived for good, and what moved the robot against it.
-
-    The time is in seconds, from the press or, if that was later, from `resumed_s`; it is None as long as the
-    last command of a topic is not zero. The number is that of commands which move the robot, though they came
-    after a zero of the same topic that was sent after the press.
-    """
-    commands, arrived_s, moved = [c for c in commands if c.sent_s >= pressed_s], [], 0
-    for topic in topics:
-        zero_s: float | None = None
-        zeros = 0
-        for command in (c for c in commands if c.topic == topic):
-            if command.moves:
-                moved, zero_s = moved + bool(zeros), None
-            else:
-                zero_s, zeros = command.received_s if zero_s is None else zero_s, zeros + 1
-        arrived_s.append(zero_s)
-    if any(at_s is None for at_s in arrived_s):
-        return None, moved
-    return max(at_s for at_s in arrived_s if at_s is not None) - max(pressed_s, resumed_s), moved
-
-
 class AbusedRobot(PressedRobot):
-    """A robot with a button that looks at all commands after a press, and gives up when its policy ends."""
+    """A robot with a button that gives up when its policy ends."""
+
+    wait_s = PATIENCE_S
+    command_qos = QoSProfile(depth=2000)
+    """Deeper than that of a robot, so that no flood of others hides what the policy sends."""
 
     def __init__(self, scene: Scene):
-        self.policy: NodeProcess | None = None
-        self.commands: list[Command] = []
-        super().__init__(load_contract(scene.contract), scene.spec, made_up_observation(scene.spec))
+        super().__init__(load_contract(scene.contract), scene.spec)
         self._scene = scene
-        for topic, kind in self._motion.items():
-            # Deeper than that of a robot, so that no flood of others hides what the policy sends.
-            self.create_subscription(kind, topic, self._note_command(topic), QoSProfile(depth=2000))
 
-    def _note_command(self, topic: str) -> Callable[[Any, Any], None]:
-        def note(message: Any, info: Any) -> None:
-            if message.header.frame_id == FOREIGN:
-                return
-            twist = message.twist
-            moves = any(getattr(p, a) for p in (twist.linear, twist.angular) for a in "xyz")
-            times_s = (info[key] * 1e-9 for key in ("source_timestamp", "received_timestamp"))
-            self.commands.append(Command(topic, moves, *times_s))
-
-        return note
-
-    def _on_diagnostics(self, message: DiagnosticArray) -> None:
-        if message.status:
-            super()._on_diagnostics(message)
-
-    def wait(self, done: Callable[[], Any], what: str, limit_s: float = PATIENCE_S) -> None:
-        """As that of every robot, but not for a policy that has ended."""
-
-        def look() -> Any:
-            if self.policy is not None and self.policy.exit_code is not None:
-                raise TimeoutError(f"the policy has ended while it was asked for {what}")
-            return done()
-
-        super().wait(look, what, limit_s)
+    @property
+    def _policy_has_ended(self) -> bool:
+        return any(process.exit_code is not None for process in self.processes)
 
     def measured_press(self, resumed_s: Callable[[], float], may_stand: bool) -> Press:
         """Press the button, and return what followed.
@@ -235,16 +158,14 @@ class AbusedRobot(PressedRobot):
         resumed_s: when the node went on, before which it cannot answer. may_stand: see `Kind`.
         """
         drove, stood = time.time() - self.moved_at_s < DRIVES_S, self.stands
-        self.commands.clear()
-        pressed_s = time.time()
-        self._button.publish(Bool(data=True))
+        pressed_s = self.begin_press()
         until_s = time.monotonic() + (HOLD_S if may_stand and stood else ANSWERS_S)
-        while (took_s := what_followed(self.commands, self._motion, pressed_s)[0]) is None:
-            if time.monotonic() > until_s or (self.policy and self.policy.exit_code is not None):
+        while (took_s := what_followed(self.commands, self.motion, pressed_s)[0]) is None:
+            if time.monotonic() > until_s or self._policy_has_ended:
                 break
             time.sleep(0.005)
         time.sleep(HOLD_S)
-        took_s, moved = what_followed(self.commands, self._motion, pressed_s, resumed_s())
+        took_s, moved = what_followed(self.commands, self.motion, pressed_s, resumed_s())
         if may_stand and stood and not any(command.moves for command in self.commands):
             took_s = 0.0  # whenever the node sent zero once more
         return Press(took_s, moved, drove)
@@ -263,20 +184,11 @@ class AbusedRobot(PressedRobot):
                 try:
                     self._do_what_it_asks()
                 except TimeoutError:
-                    if self.policy is not None and self.policy.exit_code is not None:
+                    if self._policy_has_ended:
                         return None
                 asked_s = time.monotonic()
             time.sleep(0.02)
         return None
-
-    def ask(self, service: str) -> Trigger.Response:
-        """Call a service of any node, without arguments."""
-        client = self.create_client(Trigger, service)
-        self.wait(client.service_is_ready, service)
-        future = client.call_async(Trigger.Request())
-        self.wait(future.done, f"an answer of {service}")
-        self.destroy_client(client)
-        return future.result()
 
     def insist(self, service: str, limit_s: float = RECOVERS_S) -> str:
         """Call a service until it succeeds; return an empty text, or what it last said."""
@@ -317,10 +229,9 @@ class Stage:
         self.policy = self._new_policy()
 
     def _new_policy(self) -> NodeProcess:
-        self.robot.policy = None
         self.robot.message = ""
         self.policy = self._node("policy_node", 0)
-        self.robot.policy = self.policy
+        self.robot.processes = [self.policy]
         self.robot.instruct(self.scene.instructions[0])
         return self.policy
 
@@ -501,7 +412,7 @@ class Stage:
     def close(self) -> list[str]:
         """End all processes, and return what was wrong with that."""
         process, robot = self.policy, self.robot
-        robot.policy = None
+        robot.processes = []
         problems = []
         if (code := _ended(process)) != 0:
             problems.append(f"policy_node ended with {code} after SIGTERM")
@@ -570,73 +481,75 @@ def summary(outcomes: Sequence[Outcome], problems: Sequence[str], bar_ms: float)
     }
 
 
-def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument(
-        "--only", nargs="+", choices=list(KINDS), metavar="NAME", help="these kinds alone"
-    )
-    parser.add_argument("--list", action="store_true", help="list the kinds, and end")
-    parser.add_argument("--presses", type=int, default=3, help="presses in each kind")
-    parser.add_argument(
-        "--bar-ms", type=float, default=BAR_MS, help="for a busy machine: more than 20"
-    )
-    parser.add_argument("--seed", type=int, default=0, help="seed of the pauses before presses")
-    parser.add_argument(
-        "--json", type=Path, help="also write what happened in each kind to this file"
-    )
-    parser.add_argument("--keep", type=Path, help="keep the nodes' logs in this folder")
-    return parser.parse_args(arguments)
+@dataclass(frozen=True)
+class AbuseCampaign:
+    """Abuse a running policy in every way of the table, and press the emergency stop meanwhile.
 
+    For each kind the table's function begins the abuse; the emergency stop is pressed at random moments; and
+    when the abuse has ended, the policy has to drive again. One line a kind says what happened, and the last
+    output is a summary as JSON. The exit code is 1 if a process has ended that should not, if the policy did
+    not drive again, if the 99th percentile of the times from a press until zero had arrived for good is above
+    --bar-ms, if a command that moves the robot came after that zero, or if a node's memory has grown.
+    """
 
-def run(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
-    """Run the kinds that were asked for, and return the summary."""
-    kinds: Mapping[str, Kind] = {name: KINDS[name] for name in options.only or KINDS}
-    rng, outcomes = random.Random(options.seed), []
-    stage = Stage(folder, checkpoint_path(SHIPPED).resolve())
-    problems: list[str] = []
-    try:
-        if stage.robot.recover(START_S) is None:
-            raise SystemExit(
-                f"the policy never drives: {stage.robot.message}\n{stage.policy.output}"
-            )
-        for name, kind in kinds.items():
-            outcome = stage.abuse(name, kind, options.presses, rng)
-            outcome.judge(options.bar_ms, MOST_GROWN_MB + kind.keeps_mb)
-            outcomes.append(outcome)
-            print(outcome.line(), flush=True)
-            if outcome.left_behind:
-                stage.replace_policy()
-    finally:
-        problems = stage.close()
-    figures = summary(outcomes, problems, options.bar_ms)
-    if options.json:
-        each = [asdict(outcome) for outcome in outcomes]
-        options.json.write_text(json.dumps({**figures, "each": each}, indent=1))
-    return figures
+    only: tuple[str, ...] = ()
+    """These kinds alone."""
+    list: bool = False
+    """List the kinds, and end."""
+    presses: int = 3
+    """Presses in each kind."""
+    bar_ms: float = BAR_MS
+    """For a busy machine: more than 20."""
+    seed: int = 0
+    """Seed of the pauses before presses."""
+    json: Path | None = None
+    """Also write what happened in each kind to this file."""
+    keep: Path | None = None
+    """Keep the nodes' logs in this folder."""
 
+    def check(self) -> None:
+        """Raise `UserError` for a value that cannot be."""
+        require_at_least(1, options(self, "presses"))
+        if unknown := [name for name in self.only if name not in KINDS]:
+            raise UserError(f"no kind {unknown[0]!r}; --list names them")
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command, and return the exit code."""
-    options = _options(arguments)
-    if options.list:
-        print("\n".join(KINDS))
-        return 0
-    os.environ.setdefault("ROS_AUTOMATIC_DISCOVERY_RANGE", "LOCALHOST")
-    os.environ.setdefault("ROS_DOMAIN_ID", str(claim_ros_domain()))
-    os.environ.setdefault("OMP_NUM_THREADS", "1")
-    folder = Path(tempfile.mkdtemp(prefix="ttm_abuse_"))
-    os.environ["ROS_LOG_DIR"] = str(folder / "ros")
-    rclpy.init(signal_handler_options=SignalHandlerOptions.NO)  # so that Ctrl-C ends all in order
-    try:
-        figures = run(options, folder)
-    finally:
-        rclpy.try_shutdown()
-        if options.keep:
-            shutil.copytree(folder, options.keep, dirs_exist_ok=True)
-        shutil.rmtree(folder, ignore_errors=True)
-    print(json.dumps(figures, indent=1))
-    return int(not figures["holds"])
+    def run(self) -> int:
+        """Run the kinds that were asked for, print the summary, and return the exit code."""
+        if self.list:
+            print("\n".join(KINDS))
+            return 0
+        os.environ.setdefault("OMP_NUM_THREADS", "1")
+        folder = Path(tempfile.mkdtemp(prefix="ttm_abuse_"))
+        os.environ["ROS_LOG_DIR"] = str(folder / "ros")
+        try:
+            figures = self._abuse(folder)
+        finally:
+            if self.keep:
+                shutil.copytree(folder, self.keep, dirs_exist_ok=True)
+            shutil.rmtree(folder, ignore_errors=True)
+        print(json.dumps(figures, indent=1))
+        return int(not figures["holds"])
 
-
-if __name__ == "__main__":
-    sys.exit(main())
+    def _abuse(self, folder: Path) -> dict[str, Any]:
+        rng, outcomes = random.Random(self.seed), []
+        stage = Stage(folder, checkpoint_path(SHIPPED).resolve())
+        try:
+            if stage.robot.recover(START_S) is None:
+                raise SystemExit(
+                    f"the policy never drives: {stage.robot.message}\n{stage.policy.output}"
+                )
+            for name in self.only or KINDS:
+                kind = KINDS[name]
+                outcome = stage.abuse(name, kind, self.presses, rng)
+                outcome.judge(self.bar_ms, MOST_GROWN_MB + kind.keeps_mb)
+                outcomes.append(outcome)
+                print(outcome.line(), flush=True)
+                if outcome.left_behind:
+                    stage.replace_policy()
+        finally:
+            problems = stage.close()
+        figures = summary(outcomes, problems, self.bar_ms)
+        if self.json:
+            each = [asdict(outcome) for outcome in outcomes]
+            self.json.write_text(json.dumps({**figures, "each": each}, indent=1))
+        return figures

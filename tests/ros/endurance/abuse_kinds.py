@@ -20,8 +20,10 @@ import zipfile
 import zlib
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from itertools import count, cycle, repeat
 from pathlib import Path
 from typing import Any, Protocol
@@ -29,8 +31,16 @@ from typing import Any, Protocol
 import numpy as np
 import rclpy
 from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus
+from failing_robot import (
+    FAULTS,
+    FailingRobot,
+    Spinning,
+    command_of_another,
+    made_up_observation,
+)
 from geometry_msgs.msg import TwistStamped
 from lifecycle_msgs.srv import ChangeState
+from node_process import NodeProcess
 from PIL import Image as PillowImage
 from rcl_interfaces.srv import DescribeParameters, GetParameters, ListParameters, SetParameters
 from rclpy.node import Node
@@ -41,9 +51,8 @@ from sensor_msgs.msg import CompressedImage, Image, JointState
 from std_msgs.msg import Bool, Float32MultiArray, String
 from std_srvs.srv import Trigger
 
-from ttm.policy.spec import PolicySpec
+from ttm.policy import PolicySpec
 from ttm_policy.contract import EXECUTED_ACTION, ImageSource, load_contract
-from ttm_policy.faults.robot import FAULTS, FOREIGN, FailingRobot, Spinning, made_up_observation
 from ttm_policy.messages import MESSAGE_TYPES, frame_to_image, ns_to_stamp, write_vector
 from ttm_policy.parameters import LIMITS
 from ttm_policy.qos import LATCHED
@@ -76,23 +85,11 @@ class Scene:
     """Port and token of the page, for an attack on `web_node`."""
 
 
-class Process(Protocol):
-    """A node in a process."""
-
-    @property
-    def pid(self) -> int: ...
-
-    @property
-    def exit_code(self) -> int | None: ...
-
-    def send(self, number: signal.Signals) -> None: ...
-
-
 class Place(Protocol):
     """Where abuse happens."""
 
     robot: FailingRobot
-    policy: Process
+    policy: NodeProcess
     resumed_s: float
     """When a suspended node went on, on the clock of the system: it cannot answer before."""
 
@@ -102,7 +99,7 @@ class Place(Protocol):
     def attack(self, name: str, page: tuple[int, str] = (0, "")) -> Callable[[], object]:
         """Run one of `ATTACKS` in a process of its own; return what ends it."""
 
-    def start(self, name: str, **parameters: Any) -> Process:
+    def start(self, name: str, **parameters: Any) -> NodeProcess:
         """Start another node beside the policy's, which must live as long as the abuse lasts."""
 
     def wait_for_page(self, port: int, token: str) -> None:
@@ -349,12 +346,6 @@ def _encoded(kind: str, width: int = 128, height: int = 128) -> bytes:
     return buffer.getvalue()
 
 
-def _eps() -> bytes:
-    return (
-        b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 128 128\n%%EndComments\n(x) show\nshowpage\n"
-    )
-
-
 def _picture(*data: Callable[[], bytes], hz: float = 30.0, form: str = "png") -> Attack:
     """Compressed images of the head's camera with these bytes."""
 
@@ -390,6 +381,7 @@ def _raw(**fields: Any) -> Attack:
     return attack
 
 
+EPS = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 128 128\n%%EndComments\n(x) show\nshowpage\n"
 BIG = 2**32 - 1
 NAN, INFINITE = float("nan"), float("inf")
 TEXT_BOMB = 100_000_000
@@ -479,7 +471,7 @@ def _entities() -> str:
 # Parameters and services
 
 
-def _parameters(*values: tuple[str, Any], atomically: bool = False) -> Attack:
+def _parameters(*values: tuple[str, Any]) -> Attack:
     messages = [Parameter(name, value=value).to_parameter_msg() for name, value in values]
     return lambda a: a.call(
         SetParameters, "set_parameters", repeat(SetParameters.Request(parameters=messages))
@@ -493,32 +485,23 @@ def _asked_parameters(a: Attacker) -> None:
         (GetParameters, "get_parameters", GetParameters.Request(names=names)),
         (ListParameters, "list_parameters", ListParameters.Request()),
     )
-    threads = [
-        threading.Thread(target=a.call, args=(kind, name, repeat(request)))
-        for kind, name, request in asks
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    _at_once(*(partial(a.call, kind, name, repeat(request)) for kind, name, request in asks))
+
+
+def _at_once(*calls: Callable[[], object]) -> None:
+    """Make all calls, each in a thread of its own, and wait for their ends."""
+    with ThreadPoolExecutor(len(calls)) as threads:
+        for made in [threads.submit(call) for call in calls]:
+            made.result()
 
 
 def _called(*services: str, at_once: int = 5) -> Attack:
     """Calls services without arguments, as fast as they are answered."""
 
-    def attack(a: Attacker) -> None:
-        threads = [
-            threading.Thread(
-                target=a.call, args=(Trigger, name, repeat(Trigger.Request()), at_once)
-            )
-            for name in services
-        ]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-
-    return attack
+    request = Trigger.Request()
+    return lambda a: _at_once(
+        *(partial(a.call, Trigger, name, repeat(request), at_once) for name in services)
+    )
 
 
 def _restored(damage: Callable[[Attacker, bytes], bytes | None]) -> Attack:
@@ -652,14 +635,7 @@ def _status_garbage(a: Attacker) -> None:
 
 def _hostile_pictures(a: Attacker) -> None:
     """All of them in turn, for whoever looks at the head's camera."""
-    data = (
-        _png(30_000, 30_000),
-        _eps(),
-        _encoded("jpeg")[:500],
-        b"",
-        _text_chunk(),
-        _encoded("gif"),
-    )
+    data = (_png(30_000, 30_000), EPS, _encoded("jpeg")[:500], b"", _text_chunk(), _encoded("gif"))
     a.send(HEAD, cycle(CompressedImage(format="png", data=array("B", d)) for d in data), 30)
 
 
@@ -691,7 +667,7 @@ ATTACKS: Mapping[str, Attack] = {
         lambda: _png(13_000, 13_000, (b"IDAT", _zeros(13_000 * (3 * 13_000 + 1)))), hz=5
     ),
     "PNG with a text of 100 MB": _picture(_text_chunk, hz=10),
-    "EPS": _picture(_eps),
+    "EPS": _picture(lambda: EPS),
     "JPEG cut off": _picture(lambda: _encoded("jpeg")[:2000], form="jpeg"),
     "image of no bytes": _picture(lambda: b""),
     "images of flipped bits": _flipped_bits,
@@ -806,20 +782,6 @@ def _stamps_go_back(place: Place) -> Callable[[], object]:
     return lambda: robot.destroy_timer(timer)
 
 
-def _commands_of_another(place: Place) -> Callable[[], object]:
-    """Another program drives the base, a hundred times a second."""
-    robot = place.robot
-    publisher = robot.create_publisher(TwistStamped, "cmd_vel", RELIABLE)
-
-    def send() -> None:
-        message = TwistStamped()
-        message.header.frame_id, message.twist.linear.x = FOREIGN, 0.3
-        publisher.publish(message)
-
-    timer = robot.create_timer(0.01, send)
-    return lambda: (robot.destroy_timer(timer), robot.destroy_publisher(publisher))
-
-
 def _suspended(place: Place) -> Callable[[], object]:
     """The node's process stands still for a while; it is pressed meanwhile."""
     place.policy.send(signal.SIGSTOP)
@@ -887,36 +849,34 @@ _OWN = (
     "hostile pictures",
 )
 """Attacks on nodes beside the policy's."""
+_OF_PAGE = (*_OWN, "diagnostics at 500 Hz")
+_OF_RECORDER = ("hostile pictures", "50,000 unknown joints")
+_FAULTS = ("all stamps are old", "all stamps are ahead", "all stamps are frozen", "the clock stops")
 _KEPT_MB = {"raw images of 100 MB": 210.0, "junk of 20 MB for an image": 40.0}
 """The sizes of messages, of which the newest may be there twice: as it came, and as it is kept."""
-_STANDS = ("flood of deactivate and activate",)
 
 KINDS: Mapping[str, Kind] = {
     "nothing": Kind(lambda _: None),
     **{
-        name: Kind(_attacked(name), _KEPT_MB.get(name, 0.0), may_stand=name in _STANDS)
+        name: Kind(
+            _attacked(name),
+            _KEPT_MB.get(name, 0.0),
+            may_stand=name == "flood of deactivate and activate",
+        )
         for name in ATTACKS
         if name not in _OWN
     },
-    "all stamps are old": Kind(_fault("all stamps are old")),
-    "all stamps are ahead": Kind(_fault("all stamps are ahead")),
-    "all stamps are frozen": Kind(_fault("all stamps are frozen")),
+    **{name: Kind(_fault(name)) for name in _FAULTS},
     "stamps go backwards": Kind(_stamps_go_back),
-    "the clock stops": Kind(_fault("the clock stops")),
     "the clock jumps by 1,000 s": Kind(_jumps(1000.0, -1000.0)),
     "the clock jumps by 0.3 s": Kind(_jumps(0.3, -0.3)),
     "cameras stop": Kind(_cameras_stop),
-    "a second publisher of cmd_vel": Kind(_commands_of_another),
+    "a second publisher of cmd_vel": Kind(lambda place: command_of_another(0.01)(place.robot)),
     "a second policy_node": Kind(_second_policy),
     "suspended for 2.5 s": Kind(_suspended, anew=True),
     "full disk": Kind(_full_disk("flood of snapshot_memory")),
-    "web_node: half-open connections": Kind(_beside("web_node", "half-open connections")),
-    "web_node: garbage requests and JSON": Kind(_beside("web_node", "garbage requests and JSON")),
-    "web_node: status that is no JSON": Kind(_beside("web_node", "status that is no JSON")),
-    "web_node: hostile pictures": Kind(_beside("web_node", "hostile pictures")),
-    "web_node: diagnostics at 500 Hz": Kind(_beside("web_node", "diagnostics at 500 Hz")),
-    "recorder_node: hostile pictures": Kind(_beside("recorder_node", "hostile pictures")),
-    "recorder_node: 50,000 unknown joints": Kind(_beside("recorder_node", "50,000 unknown joints")),
+    **{f"web_node: {name}": Kind(_beside("web_node", name)) for name in _OF_PAGE},
+    **{f"recorder_node: {name}": Kind(_beside("recorder_node", name)) for name in _OF_RECORDER},
     "recorder_node: clock set back": Kind(_recorder_clock),
     "recorder_node: full disk": Kind(_full_disk(None, "recorder_node")),
 }

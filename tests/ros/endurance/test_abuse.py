@@ -9,10 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from abuse import Command, Outcome, Press, summary, what_followed
+from abuse import Outcome, Press, summary
 from abuse_kinds import ATTACKS, KINDS
+from e_stop_campaign import what_followed
+from failing_robot import Command
 
-SCRIPT = Path(__file__).with_name("abuse.py")
+SCRIPT = Path(__file__).with_name("run.py")
 BUSY_MS = 5000.0
 """What a machine may take that runs other tests meanwhile: the bar itself is for an idle one."""
 QUICK = ("wrong step", "one parameter again and again", "cameras stop")
@@ -21,7 +23,7 @@ LIMIT_S = 900.0
 
 def test_the_quickest_kinds_hold_end_to_end(tmp_path: Path) -> None:
     out = tmp_path / "abuse.json"
-    command = [sys.executable, str(SCRIPT), "--presses", "1", "--bar-ms", str(BUSY_MS)]
+    command = [sys.executable, str(SCRIPT), "abuse", "--presses", "1", "--bar-ms", str(BUSY_MS)]
     command += ["--json", str(out), "--only", *QUICK]
     ran = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False)
     assert ran.returncode == 0, ran.stdout + ran.stderr

@@ -11,12 +11,11 @@ import numpy as np
 import pytest
 import rclpy
 import yaml
+from failing_robot import WAIT_S, FailingRobot, strict_contract
 from node_process import NodeProcess
 
 from ttm.sim.kitchen.spec import SPEC
 from ttm_policy.contract import load_contract
-from ttm_policy.faults.robot import WAIT_S, FailingRobot
-from ttm_policy.faults.strict_contract import strict_contract
 
 
 @pytest.fixture(scope="session")

@@ -143,8 +143,8 @@ def test_calls_with_thousands_of_parameters_are_refused_and_the_robot_goes_on(
     """A call with 3,000 held the node for 20 s."""
     start()
     robot.wait_for_motion()
-    many = SetParameters.Request(parameters=[_age(0.4 + 1e-5 * i) for i in range(3000)])
-    (result,) = robot._call(SetParameters, "set_parameters", many).results
+    many = [_age(0.4 + 1e-5 * i) for i in range(3000)]
+    (result,) = robot.call("set_parameters", SetParameters, parameters=many).results
     assert not result.successful
     assert "was called with 3000 parameters; at most 200 are accepted" in result.reason
     robot.wait_for_motion()

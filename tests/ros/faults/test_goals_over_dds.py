@@ -44,7 +44,7 @@ def _press(robot: Robot) -> None:
 def _stop_after(robot: Robot, seconds: float) -> None:
     message = Parameter("stop_after_s", value=seconds).to_parameter_msg()
     request = SetParameters.Request(parameters=[message])
-    (result,) = robot._call(SetParameters, "set_parameters", request).results
+    (result,) = robot.call("set_parameters", SetParameters, parameters=request.parameters).results
     assert result.successful
 
 

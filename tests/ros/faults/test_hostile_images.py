@@ -23,6 +23,7 @@ import numpy as np
 import pytest
 import rclpy
 import yaml
+from failing_robot import FailingRobot
 from node_process import WAIT_S, NodeProcess
 from PIL import Image
 from std_msgs.msg import String
@@ -30,7 +31,6 @@ from std_srvs.srv import SetBool, Trigger
 
 from ttm.sim.kitchen.spec import SPEC
 from ttm_policy.contract import default_contract, load_contract
-from ttm_policy.faults.robot import FailingRobot
 from ttm_policy.qos import LATCHED
 
 CAN = "pick up the red can"

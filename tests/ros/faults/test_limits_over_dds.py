@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
+from failing_robot import strict_contract
 from geometry_msgs.msg import TwistStamped
 from trajectory_msgs.msg import JointTrajectory
 
 from ttm.sim.kitchen.spec import SPEC
-from ttm_policy.faults.strict_contract import strict_contract
 from ttm_policy.qos import COMMAND
 
 TICKS = 12

@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from failing_robot import FAULTS
 
-from ttm.policy.runner import PolicyRunner
-from ttm_policy.faults.robot import FAULTS
+from ttm.policy import PolicyRunner
 
 CAN = "pick up the red can"
 MAX_AGE_S, TICK_S = 0.6, 0.2

@@ -6,11 +6,11 @@ import gc
 from pathlib import Path
 from typing import Any
 
+from failing_robot import Spinning
 from lifecycle_msgs.msg import Transition
 from rclpy.node import Node
 from rclpy.parameter import Parameter
 
-from ttm_policy.faults.robot import Spinning
 from ttm_policy.policy_node import PolicyNode
 
 Robot = Any

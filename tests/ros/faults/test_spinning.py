@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import rclpy
+from failing_robot import Spinning
 from rclpy.node import Node
-
-from ttm_policy.faults.robot import Spinning
 
 
 def test_a_thread_that_is_just_about_to_wait_ends() -> None:

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 import rclpy
+from failing_robot import FAULTS, FailingRobot
 
 from ttm.sim.kitchen.spec import SPEC
 from ttm_policy.contract import load_contract
-from ttm_policy.faults.robot import FAULTS, FailingRobot
 
 CAN, BOX = "pick up the red can", "pick up the blue box"
 PATIENT = {"use_sim_time": True, "stop_after_s": 600.0}  # a busy machine is no fault here

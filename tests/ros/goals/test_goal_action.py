@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from rclpy.action import CancelResponse, GoalResponse
 
-from ttm.policy.errors import UserError
+from ttm.policy import UserError
 from ttm_policy import goals as goal_action
 from ttm_policy.goals import GoalAction, GoalReport, GoalState
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from ttm.policy.errors import UserError
+from ttm.policy import UserError
 from ttm_policy import goals
 from ttm_policy.goals import GoalKeeper, GoalReport, GoalState
 from ttm_policy.parameters import PolicyParameters

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ttm.policy.errors import UserError
+from ttm.policy import UserError
 from ttm_policy.launching import require_sections, write_parameters
 
 READ = """

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from ttm.policy.errors import UserError
+from ttm.policy import UserError
 from ttm_policy.launching import check_name, read_value, read_values
 from ttm_policy.parameters import PolicyParameters, SimParameters, parameters_of
 

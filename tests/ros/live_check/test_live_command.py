@@ -61,7 +61,7 @@ def test_rivals_types_and_quality_of_service_are_told(nodes: Callable[[str], Nod
     late, rival = _finding(watcher, "cmd_vel", 2).problems
     assert late == (
         "teleop would not receive it (volatile publisher and transient local subscription); "
-        "let it listen with the default quality of service"
+        "use the default QoS"
     )
     assert rival == "teleop sends it, too; end that node before the policy starts"
     (wrong,) = _finding(watcher, "gripper", 1).problems

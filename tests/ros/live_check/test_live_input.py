@@ -15,7 +15,7 @@ from rclpy.node import Node
 from rclpy.parameter import Parameter
 from sensor_msgs.msg import Image, JointState
 
-from ttm.policy.spec import CameraSpec
+from ttm.policy import CameraSpec
 from ttm_policy.contract import Field, ImageSource, VectorSource
 from ttm_policy.live_check import Finding, LiveInput, report
 from ttm_policy.messages import ns_to_stamp
@@ -181,6 +181,6 @@ def test_the_report_counts_what_is_wrong() -> None:
         "ok     odom     10 Hz",
         "WRONG  cmd_vel",
         "       nobody listens to it",
-        "1 of 2 topics do not fit r.yaml; mend the robot or the contract",
+        "1 of 2 topics do not fit r.yaml; mend robot or contract",
     ]
     assert report([fits], "r.yaml").endswith("all 1 topics fit r.yaml")

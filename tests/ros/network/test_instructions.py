@@ -9,9 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ttm.policy import language
-from ttm.policy.errors import UserError
-from ttm.policy.runner import PolicyRunner
+from ttm.policy import PolicyRunner, UserError, language
 from ttm_policy.inference import Instructions
 
 CAN, UNKNOWN = "pick up the red can", "knock over the elephant"

@@ -18,11 +18,9 @@ from rclpy.serialization import serialize_message
 from sensor_msgs.msg import Image, JointState
 from std_msgs.msg import String
 
-from ttm.datasets.dataset import open_dataset
+from ttm.datasets import check_dataset, open_dataset
 from ttm.datasets.hdf5 import remove_leftovers
-from ttm.datasets.tools.check import check_dataset
-from ttm.policy.errors import UserError
-from ttm.policy.spec import ActionPart, CameraSpec, PolicySpec, ProprioceptionSpec
+from ttm.policy import ActionPart, CameraSpec, PolicySpec, ProprioceptionSpec, UserError
 from ttm_policy.contract import load_contract
 from ttm_policy.recording import sink as episode_sink
 from ttm_policy.recording.matching import Tick

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ttm.policy.errors import UserError
+from ttm.policy import UserError
 from ttm.sim.kitchen.spec import SPEC
 from ttm.sim.shipped import SHIPPED
 from ttm_policy.contract import load_contract

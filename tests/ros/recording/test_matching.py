@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ttm.policy.errors import UserError
+from ttm.policy import UserError
 from ttm_policy.recording.matching import Tick, TickMatcher, Topics
 
 MS = 1_000_000

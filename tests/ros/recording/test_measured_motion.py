@@ -9,10 +9,9 @@ import pytest
 from geometry_msgs.msg import PoseStamped, TwistStamped
 from sensor_msgs.msg import JointState
 
-from ttm.datasets.dataset import open_dataset
-from ttm.datasets.writer import EpisodeWriter
-from ttm.policy.errors import MalformedObservation, UserError
-from ttm.policy.spec import ActionPart, PolicySpec, ProprioceptionSpec
+from ttm.datasets import EpisodeWriter, open_dataset
+from ttm.policy import ActionPart, PolicySpec, ProprioceptionSpec, UserError
+from ttm.policy.errors import MalformedObservation
 from ttm_policy.contract import load_contract
 from ttm_policy.recording.matching import Tick
 from ttm_policy.recording.sink import EpisodeRows

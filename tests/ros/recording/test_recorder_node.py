@@ -27,11 +27,10 @@ from sensor_msgs.msg import JointState
 from std_msgs.msg import Header, String
 from std_srvs.srv import SetBool, Trigger
 
-from ttm.datasets.dataset import open_dataset
-from ttm.datasets.reader import EpisodeReader
-from ttm.datasets.tools.check import check_dataset
+from ttm.datasets import EpisodeReader, check_dataset, open_dataset
+from ttm.sim import make_env
 from ttm.sim.collect import Recorder, RecordingJob
-from ttm.sim.environment import expert_of, make_env, reset_options
+from ttm.sim.environment import expert_of, reset_options
 from ttm.sim.kitchen.spec import SPEC
 from ttm.sim.tasks.table import instructions_of
 from ttm_policy.contract import default_contract, load_contract

@@ -11,7 +11,7 @@ from rclpy.task import Future
 from std_msgs.msg import String
 from std_srvs.srv import Trigger
 
-from ttm.policy.errors import UserError
+from ttm.policy import UserError
 from ttm_policy.parameters import RecorderParameters
 from ttm_policy.recording.matching import Topics
 from ttm_policy.recording.recorder import SCENE, WITHIN_S, SceneStart, promise

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from ttm.datasets.tools.edit import undo_edit
-from ttm.policy.errors import UserError
+from ttm.policy import UserError
 from ttm_policy.parameters import RecorderParameters
 from ttm_policy.recording.matching import Tick, Topics
 from ttm_policy.recording.session import MOST_KEPT, RecordingSession, State

@@ -10,8 +10,7 @@ from rclpy.serialization import serialize_message
 from sensor_msgs.msg import CompressedImage
 
 from ttm.datasets.frames import encode_jpeg
-from ttm.policy.errors import UserError
-from ttm.policy.spec import CameraSpec
+from ttm.policy import CameraSpec, UserError
 from ttm_policy.contract import ActionSink, Field, ImageSource, RobotContract
 from ttm_policy.recording.matching import MOST_NOTES, Stamped, Stamper, header_ns
 from ttm_policy.recording.values import GivenSpec

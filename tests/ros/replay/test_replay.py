@@ -11,15 +11,15 @@ from typing import Any
 import numpy as np
 import pytest
 import rclpy
+from failing_robot import Spinning
 from rclpy.node import Node
 from rosgraph_msgs.msg import Clock
 from sensor_msgs.msg import Image
 
-from ttm.datasets.writer import EpisodeWriter
-from ttm.policy.errors import UserError
+from ttm.datasets import EpisodeWriter
+from ttm.policy import UserError
 from ttm.sim.kitchen.spec import SPEC
 from ttm_policy.control_loop import ControlLoop
-from ttm_policy.faults.robot import Spinning
 from ttm_policy.inference import Instructions, load_policy
 from ttm_policy.inputs import StampedObservation
 from ttm_policy.messages import stamp_to_ns

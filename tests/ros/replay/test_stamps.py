@@ -10,10 +10,8 @@ import h5py
 import numpy as np
 import pytest
 
-from ttm.datasets.reader import EpisodeReader
-from ttm.datasets.writer import EpisodeWriter
-from ttm.policy.errors import UserError
-from ttm.policy.spec import ActionPart, PolicySpec, ProprioceptionSpec
+from ttm.datasets import EpisodeReader, EpisodeWriter
+from ttm.policy import ActionPart, PolicySpec, ProprioceptionSpec, UserError
 from ttm_policy.replay import Comparison, stamps_ns
 
 SPEC = PolicySpec(

@@ -14,6 +14,7 @@ import rclpy
 import torch
 import yaml
 from diagnostic_msgs.msg import DiagnosticArray
+from failing_robot import Spinning
 from geometry_msgs.msg import Twist, TwistStamped
 from nav_msgs.msg import Odometry
 from PIL import Image as PillowImage
@@ -23,11 +24,15 @@ from sensor_msgs.msg import CompressedImage, Image, JointState
 from std_msgs.msg import String
 from trajectory_msgs.msg import JointTrajectory
 
-from ttm.policy.checkpoint import save_checkpoint
-from ttm.policy.policy import Policy
-from ttm.policy.presets import PRESETS
-from ttm.policy.spec import ActionPart, CameraSpec, PolicySpec, ProprioceptionSpec
-from ttm_policy.faults.robot import Spinning
+from ttm.policy import (
+    PRESETS,
+    ActionPart,
+    CameraSpec,
+    Policy,
+    PolicySpec,
+    ProprioceptionSpec,
+    save_checkpoint,
+)
 from ttm_policy.qos import LATCHED
 
 HERE = Path(__file__).parent

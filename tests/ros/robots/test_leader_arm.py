@@ -17,10 +17,10 @@ from std_msgs.msg import Bool
 from ttm_policy.inputs import PERIOD_S
 from ttm_policy.parameters import TeleopParameters
 from ttm_policy.teleop import session as teleop_session
-from ttm_policy.teleop.devices import make_source
 from ttm_policy.teleop.outputs import RobotOutput
 from ttm_policy.teleop.session import TeleopSession
-from ttm_policy.teleop.source import load_cockpit
+from ttm_policy.teleop.source import load_context
+from ttm_policy.teleop_node import make_source
 
 ARM = "/arm_controller/joint_trajectory"
 JOINTS = ["shoulder", *(f"joint{number}" for number in range(2, 7)), "gripper_joint"]
@@ -33,7 +33,7 @@ JOINT3_RAD_S = 0.2
 
 
 class Leader:
-    """An arm in a person's hands, whose first and third joint he moves by `step_rad` at each message."""
+    """An arm in a person's hands, whose first and third joint they move by `step_rad` at each message."""
 
     def __init__(self, robot: Any, contract: Path, controls: Path) -> None:
         self.robot = robot
@@ -48,12 +48,9 @@ class Leader:
             max_joint_rad_s=MOST_RAD_S,
             max_age_s=60.0,  # a busy machine is no fault here
         )
-        self.session = TeleopSession(
-            self.node,
-            load_cockpit(parameters),
-            parameters,
-            lambda cockpit: [make_source(self.node, cockpit, parameters, lambda _: None)],
-        )
+        context = load_context(parameters)
+        source = make_source(self.node, context, parameters, lambda _: None)
+        self.session = TeleopSession(self.node, context, parameters, source)
         self._joints = self.node.create_publisher(JointState, "leader/joint_states", 10)
         self._clutch = self.node.create_publisher(Bool, "leader/clutch", 10)
         self.angles = np.zeros(len(JOINTS))
@@ -78,7 +75,7 @@ class Leader:
 
     @property
     def said(self) -> str:
-        return str(self.session.diagnosis("").message)
+        return str(self.session.diagnosis().message)
 
     @property
     def goals(self) -> list[float]:
@@ -159,7 +156,7 @@ def test_a_leader_arm_moves_the_joints_within_the_limits(
     leader.move(0.05, to=0.2)  # from where the robot is, though the leader has moved on
 
     leader.angles[4] += 1.0
-    leader.require_stop("leader arm has jumped by 1.0 rad; press its clutch anew")
+    leader.require_stop("leader arm has jumped by 1.0 rad; press its clutch again")
     leader.clutch = False
     leader.until(lambda: leader.said == "nobody drives", "let go")
     leader.clutch = True

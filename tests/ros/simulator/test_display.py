@@ -12,9 +12,9 @@ import pytest
 from nav_msgs.msg import Odometry
 from sensor_msgs.msg import CameraInfo
 
-from ttm.policy.spec import CameraSpec
+from ttm.policy import CameraSpec
+from ttm.sim import KitchenEnv
 from ttm.sim.kitchen.spec import SPEC
-from ttm.sim.kitchen_env import KitchenEnv
 from ttm_policy.contract import load_contract
 from ttm_policy.messages import ns_to_stamp
 from ttm_policy.simulator import robot as simulated

@@ -9,7 +9,7 @@ from unittest.mock import MagicMock
 import numpy as np
 import pytest
 
-from ttm.policy.spec import ActionPart, PolicySpec, ProprioceptionSpec
+from ttm.policy import ActionPart, PolicySpec, ProprioceptionSpec
 from ttm.sim.rollout import DelayedActor
 from ttm_policy.simulator.episodes import Episodes
 

@@ -21,8 +21,8 @@ from sensor_msgs.msg import Image
 from std_msgs.msg import String
 from std_srvs.srv import Trigger
 
-from ttm.policy.errors import UserError
-from ttm.sim.environment import make_env
+from ttm.policy import UserError
+from ttm.sim import make_env
 from ttm_policy.messages import ResetReply, stamp_to_ns
 from ttm_policy.parameters import SimParameters
 from ttm_policy.qos import COMMAND, LATCHED

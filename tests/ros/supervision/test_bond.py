@@ -10,8 +10,8 @@ from unittest.mock import MagicMock
 import pytest
 import rclpy
 
-from ttm_policy import bond, policy_node, recorder_node
-from ttm_policy.bond import CONNECT_TIMEOUT_S, Bond, form_bond
+from ttm_policy import lifecycle
+from ttm_policy.lifecycle import CONNECT_TIMEOUT_S, Bond, form_bond
 from ttm_policy.policy_node import PolicyNode
 from ttm_policy.recorder_node import RecorderNode
 
@@ -93,15 +93,15 @@ def ros() -> Iterator[None]:
 
 @pytest.mark.usefixtures("ros")
 @pytest.mark.parametrize(
-    ("module", "kind", "part"),
-    [(policy_node, PolicyNode, "_session"), (recorder_node, RecorderNode, "recorder")],
+    ("kind", "part"),
+    [(PolicyNode, "_session"), (RecorderNode, "recorder")],
 )
 @pytest.mark.parametrize("end", ["on_deactivate", "on_shutdown", "on_error"])
 def test_the_bond_lasts_from_activation_to_deactivation(
-    module: Any, kind: Any, part: str, end: str, monkeypatch: pytest.MonkeyPatch
+    kind: Any, part: str, end: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bonds: list[MagicMock] = []
-    monkeypatch.setattr(module, "form_bond", lambda node: bonds.append(MagicMock()) or bonds[-1])
+    monkeypatch.setattr(lifecycle, "form_bond", lambda node: bonds.append(MagicMock()) or bonds[-1])
     node = kind()
     for _ in range(2):
         setattr(node, part, MagicMock())
@@ -119,8 +119,8 @@ def test_a_bond_needs_its_package_and_its_parameter(monkeypatch: pytest.MonkeyPa
     assert form_bond(node) is None
     assert not node.get_logger().info.called
     node.get_parameter.return_value.value = PERIOD_S
-    monkeypatch.setattr(bond, "bond_type", lambda: None)
+    monkeypatch.setattr(lifecycle, "bond_type", lambda: None)
     assert form_bond(node) is None
     assert "bond is not installed" in node.get_logger().info.call_args.args[0]
-    monkeypatch.setattr(bond, "bond_type", lambda: _message)
+    monkeypatch.setattr(lifecycle, "bond_type", lambda: _message)
     assert isinstance(form_bond(node), Bond)

@@ -28,6 +28,8 @@ MAIN_RETURNED = 99
 SERVER = multiprocessing.get_context("forkserver")
 """The children's parent. It has one thread alone: a child would keep for ever what other threads lock."""
 SERVER.set_forkserver_preload([f"ttm_policy.{name}" for name in PROGRAMS])
+IN_TESTS = {"END_WITHIN_S": WAIT_S, "DIAGNOSTICS_PERIOD_S": DIAGNOSTICS_PERIOD_S}
+"""Constants of a program in tests: a busy machine has as long as it needs to stop the robot."""
 
 
 class NodeProcess:
@@ -40,17 +42,18 @@ class NodeProcess:
         parameters: Mapping[str, Any],
         fault: str = "",
         remappings: Sequence[str] = (),
+        constants: Mapping[str, float] = IN_TESTS,
     ) -> None:
         """folder: for the node's own files, not there yet. fault: the name of one of `policy_faults`.
 
-        remappings: as a command line has them, each after `-r`.
+        remappings: as a command line has them, each after `-r`. constants: those of the program that differ.
         """
         folder.mkdir(parents=True)
         file = folder / "parameters.yaml"
         file.write_text(yaml.safe_dump({"/**": {"ros__parameters": dict(parameters)}}))
         self._log, self.loading = folder / "log", folder / policy_faults.LOADING
         """`loading` is there while the fault "slow" keeps the policy from being loaded."""
-        arguments = (name, file, fault, tuple(remappings), dict(os.environ))
+        arguments = (name, file, fault, tuple(remappings), constants, dict(os.environ))
         self._process = SERVER.Process(target=_run, args=arguments, daemon=True)
         self._process.start()
 
@@ -92,20 +95,18 @@ def _run(
     parameters: Path,
     fault: str,
     remappings: Sequence[str],
+    constants: Mapping[str, float],
     environment: Mapping[str, str],
 ) -> NoReturn:
-    """Be a node that tells its state often.
-
-    A busy machine gives it as long as it needs to stop the robot after a signal.
-    """
+    """Be the node."""
     os.environ.update(environment)
     with open(parameters.with_name("log"), "wb") as log:
         os.dup2(log.fileno(), sys.stdout.fileno())
         os.dup2(log.fileno(), sys.stderr.fileno())
     sys.argv = [name, "--ros-args", *remappings, "--params-file", str(parameters)]
     program: Any = import_module(f"ttm_policy.{name}")
-    program.END_WITHIN_S = WAIT_S
-    program.DIAGNOSTICS_PERIOD_S = DIAGNOSTICS_PERIOD_S
+    for constant, value in constants.items():
+        setattr(program, constant, value)
     policy_faults.FAULTS[fault]()
     code = program.main()
     raise SystemExit(MAIN_RETURNED if code is None else code)

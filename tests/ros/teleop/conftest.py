@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from teleoperation import kitchen_context
 
 from ttm.sim.kitchen.spec import SPEC
-from ttm_policy.contract import load_contract
-from ttm_policy.parameters import TeleopParameters
-from ttm_policy.teleop.controls import Goals
-from ttm_policy.teleop.source import Cockpit
+from ttm_policy.teleop.source import TeleopContext
 
 
 @pytest.fixture
-def cockpit() -> Cockpit:
-    return Cockpit(load_contract(), SPEC, TeleopParameters().limits, Goals(SPEC.action_size))
+def context() -> TeleopContext:
+    return kitchen_context()
 
 
 @pytest.fixture

@@ -10,30 +10,31 @@ from pathlib import Path
 import pytest
 from sensor_msgs.msg import Joy
 
-from ttm.policy.errors import UserError
+from ttm.policy import UserError
 from ttm.sim.kitchen.spec import SPEC
 from ttm_policy.teleop.controls import (
     DEAD_MEN,
     KEYS,
     RESERVED_KEYS,
     ControlMap,
+    Controls,
     Drive,
     default_gamepad,
     default_keyboard,
     print_controls,
     read_controls,
 )
-from ttm_policy.teleop.gamepad import JoyState
-from ttm_policy.teleop.source import Cockpit
+from ttm_policy.teleop.devices import JoyState
+from ttm_policy.teleop.source import TeleopContext
 
 
 @pytest.mark.parametrize(
     ("device", "default"), [("keyboard", default_keyboard), ("gamepad", default_gamepad)]
 )
 def test_defaults_drive_everything_and_are_read_as_they_are_printed(
-    cockpit: Cockpit, device: str, default: object, tmp_path: Path
+    context: TeleopContext, device: str, default: object, tmp_path: Path
 ) -> None:
-    controls = default(cockpit.contract, SPEC, cockpit.limits)  # type: ignore[operator]
+    controls = default(context)  # type: ignore[operator]
     driven = Counter((drive.part, drive.value) for drive in controls.drives)
     assert driven == Counter((part.name, i) for part in SPEC.actions for i in range(part.size))
     file = tmp_path / "controls.yaml"
@@ -51,13 +52,13 @@ def test_every_key_is_read_as_it_is_printed(tmp_path: Path) -> None:
     assert read_controls(str(file), "keyboard", SPEC) == controls
 
 
-def test_speeds_are_half_of_the_strictest_limit(cockpit: Cockpit) -> None:
-    keys = default_keyboard(cockpit.contract, SPEC, cockpit.limits).drives
+def test_speeds_are_half_of_the_strictest_limit(context: TeleopContext) -> None:
+    keys = default_keyboard(context).drives
     speeds = {(drive.part, drive.value): drive.speed for drive in keys}
     assert speeds["arm_translation", 0] == 0.025  # the spec's limit is below max_translation_m
     assert (speeds["base", 0], speeds["base", 1]) == (0.25, 0.4)
     free = replace(SPEC, actions=tuple(replace(p, low=-9.0, high=9.0) for p in SPEC.actions))
-    keys = default_keyboard(cockpit.contract, free, cockpit.limits).drives
+    keys = default_keyboard(replace(context, spec=free)).drives
     assert keys[0].speed == 0.05
 
 
@@ -67,24 +68,26 @@ def test_default_keys_leave_those_of_the_recorder() -> None:
     assert not set(used) & set(RESERVED_KEYS)
 
 
-def test_each_topic_of_the_default_gamepad_has_a_dead_man_button(cockpit: Cockpit) -> None:
-    drives = default_gamepad(cockpit.contract, SPEC, cockpit.limits).drives
+def test_each_topic_of_the_default_gamepad_has_a_dead_man_button(context: TeleopContext) -> None:
+    drives = default_gamepad(context).drives
     sticks = [(drive.plus, drive.dead_man) for drive in drives if "axis" in drive.plus]
     assert len(set(sticks)) == len(sticks) == 8
     assert drives[0] == Drive("arm_translation", 0, "axis 1", "", 0.025, "button 4")
     assert Drive("base", 0, "axis 1", "", 0.25, "button 5") in drives
 
 
-def test_no_topic_of_the_default_gamepad_is_driven_while_all_is_released(cockpit: Cockpit) -> None:
+def test_no_topic_of_the_default_gamepad_is_driven_while_all_is_released(
+    context: TeleopContext,
+) -> None:
     """Each velocity on a topic of its own uses all dead-man buttons, also the triggers."""
-    base, arm = cockpit.contract.actions[-2], cockpit.contract.actions[0]
+    base, arm = context.contract.actions[-2], context.contract.actions[0]
     topics = [replace(arm, topic=f"arm_{place}") for place in range(3)]
-    contract = replace(cockpit.contract, actions=(base, *topics))
-    drives = default_gamepad(contract, SPEC, cockpit.limits).drives
+    context = replace(context, contract=replace(context.contract, actions=(base, *topics)))
+    drives = default_gamepad(context).drives
     assert {drive.dead_man for drive in drives} == set(DEAD_MEN)
     state = JoyState()
     state.take(Joy(axes=[0.0, 1.0, 1.0, 1.0, 1.0, 1.0], buttons=[0] * 8), 0.0)
-    controls = replace(cockpit, contract=contract).controls(ControlMap(drives, dead_zone=0.1))
+    controls = Controls(ControlMap(drives, dead_zone=0.1), context)
     assert controls.wish(state, 0.0) is None
 
 

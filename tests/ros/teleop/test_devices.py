@@ -9,18 +9,17 @@ import numpy as np
 from sensor_msgs.msg import Joy
 
 from ttm.sim.kitchen.spec import SPEC
-from ttm_policy.teleop.controls import ControlMap, Drive
-from ttm_policy.teleop.devices import HOLD_S, Keyboard
-from ttm_policy.teleop.gamepad import JoyState
-from ttm_policy.teleop.source import Cockpit
+from ttm_policy.teleop.controls import ControlMap, Controls, Drive
+from ttm_policy.teleop.devices import HOLD_S, JoyState, Keyboard
+from ttm_policy.teleop.source import TeleopContext
 
 BASE = SPEC.action_slices["base"].start
 
 
-def test_keys_count_as_held_for_a_moment(cockpit: Cockpit) -> None:
+def test_keys_count_as_held_for_a_moment(context: TeleopContext) -> None:
     waiting, others = deque(["w"]), []
     drives = (Drive("base", 0, "w", "s", 0.2), Drive("base", 1, "a", "e", 0.4))
-    controls = cockpit.controls(ControlMap(drives, gives_back="enter"))
+    controls = Controls(ControlMap(drives, gives_back="enter"), context)
     keyboard = Keyboard(controls, lambda: waiting.popleft() if waiting else None, others.append)
     wish = keyboard.wish(1.0)
     assert wish is not None

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import os
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import rclpy
-from rclpy.executors import SingleThreadedExecutor
 from sensor_msgs.msg import Joy
+from teleoperation import ServedNodes
 
-from ttm_policy.teleop.gamepad import AXIS, BUTTON, EVENT, INITIAL, JoyPublisher, Joystick
-
-WAIT_S = 120.0
+from ttm_policy.teleop.devices import AXIS, BUTTON, EVENT, INITIAL, JoyPublisher, Joystick
 
 
 class Device:
@@ -71,22 +68,14 @@ def test_a_file_that_is_no_gamepad_is_told(tmp_path: Path) -> None:
     assert joystick.problem == f"{path} is no gamepad; give its device, such as /dev/input/js0"
 
 
-class Two:
+class Two(ServedNodes):
     """A person's node and a robot's, which hears the gamepad."""
 
     def __init__(self) -> None:
         self.person, self.robot = rclpy.create_node("person"), rclpy.create_node("robot")
         self.heard: list[Joy] = []
         self.robot.create_subscription(Joy, "joy", self.heard.append, 10)
-        self._executor = SingleThreadedExecutor()
-        self._executor.add_node(self.person)
-        self._executor.add_node(self.robot)
-
-    def until(self, done: Callable[[], bool]) -> None:
-        deadline_s = time.monotonic() + WAIT_S
-        while not done():
-            assert time.monotonic() < deadline_s
-            self._executor.spin_once(timeout_sec=0.01)
+        super().__init__(self.person, self.robot)
 
     def until_published_by(self, *nodes: str) -> None:
         self.until(
@@ -102,13 +91,11 @@ def two() -> Iterator[Two]:
     rclpy.init()
     nodes = Two()
     yield nodes
-    nodes.person.destroy_node()
-    nodes.robot.destroy_node()
-    rclpy.shutdown()
+    nodes.close()
 
 
 def test_it_is_published_as_long_as_nobody_else_does(device: Device, two: Two) -> None:
-    publisher = JoyPublisher(two.person, str(device.path), "joy")
+    JoyPublisher(two.person, str(device.path))
     device.happens((-32767, AXIS, 1), (1, BUTTON, 5))
     two.until(lambda: bool(two.heard) and list(two.heard[-1].buttons) == [0, 0, 0, 0, 0, 1])
     assert list(two.heard[-1].axes) == [0.0, 1.0]
@@ -118,4 +105,3 @@ def test_it_is_published_as_long_as_nobody_else_does(device: Device, two: Two) -
     two.until_published_by("person")
     device.unplug()
     two.until_published_by()
-    publisher.close()

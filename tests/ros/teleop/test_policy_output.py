@@ -2,53 +2,33 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
 import rclpy
-from rclpy.executors import SingleThreadedExecutor
 from rclpy.node import Node
 from sensor_msgs.msg import JointState
 from std_msgs.msg import String
 from std_srvs.srv import Trigger
+from teleoperation import FakeSource, ServedNodes
 
 from ttm.sim.kitchen.spec import SPEC
-from ttm_policy.inputs import DRIVER_TOPIC, PERSON, POLICY, TOPIC, from_message
+from ttm_policy.inputs import DRIVER_TOPIC, PERSON, PERSON_TOPIC, POLICY, from_message
 from ttm_policy.parameters import TeleopParameters
 from ttm_policy.qos import COMMAND, LATCHED
 from ttm_policy.teleop.session import TeleopSession
-from ttm_policy.teleop.source import Cockpit, Wish
-
-
-class Hand:
-    """A source that does what the test says."""
-
-    name, timeout_s, problem, unheard = "hand", 60.0, "", ""
-
-    def __init__(self) -> None:
-        self.wanted: np.ndarray | None = None
-        self.asked = False
-
-    def wish(self, now_s: float) -> Wish | None:
-        return None if self.wanted is None else Wish(self.wanted, now_s)
-
-    def gives_back(self) -> bool:
-        asked, self.asked = self.asked, False
-        return asked
-
-    def close(self) -> None: ...
+from ttm_policy.teleop.source import TeleopContext
 
 
 class Policy(Node):
-    """Lets a person drive as soon as he sends something."""
+    """Lets a person drive as soon as they send something."""
 
     def __init__(self) -> None:
         super().__init__("policy_node")
         self.received: list[np.ndarray] = []
         self._driver = self.create_publisher(String, DRIVER_TOPIC, LATCHED)
-        self.create_subscription(JointState, TOPIC, self._receive, COMMAND)
+        self.create_subscription(JointState, PERSON_TOPIC, self._receive, COMMAND)
         self.create_service(Trigger, "~/give_back", self._give_back)
         self.given_back = 0
 
@@ -62,35 +42,27 @@ class Policy(Node):
         return response
 
 
+class Both(ServedNodes):
+    def __init__(self) -> None:
+        self.person, self.policy = Node("teleop"), Policy()
+        super().__init__(self.person, self.policy)
+
+
 @pytest.fixture
-def nodes() -> Iterator[tuple[Node, Policy, Callable[[Callable[[], bool]], None]]]:
+def nodes() -> Iterator[Both]:
     rclpy.init()
-    person, policy = Node("teleop"), Policy()
-    executor = SingleThreadedExecutor()
-    executor.add_node(person)
-    executor.add_node(policy)
-
-    def until(done: Callable[[], bool]) -> None:
-        deadline_s = time.monotonic() + 180
-        while not done():
-            assert time.monotonic() < deadline_s
-            executor.spin_once(timeout_sec=0.02)
-
-    yield person, policy, until
-    person.destroy_node()
-    policy.destroy_node()
-    rclpy.shutdown()
+    served = Both()
+    yield served
+    served.close()
 
 
 def test_touching_takes_over_and_only_giving_back_lets_go(
-    nodes: tuple[Node, Policy, Callable[[Callable[[], bool]], None]],
-    cockpit: Cockpit,
-    still: np.ndarray,
+    nodes: Both, context: TeleopContext, still: np.ndarray
 ) -> None:
-    node, policy, until = nodes
-    hand, forward = Hand(), still.copy()
+    node, policy, until = nodes.person, nodes.policy, nodes.until
+    hand, forward = FakeSource("hand"), still.copy()
     forward[SPEC.action_slices["base"].start] = 0.3
-    session = TeleopSession(node, cockpit, TeleopParameters(policy="policy_node"), lambda _: [hand])
+    session = TeleopSession(node, context, TeleopParameters(policy="policy_node"), hand)
     until(lambda: not session.problem)
     assert not policy.received, "nobody touches the controls"
 
@@ -105,7 +77,7 @@ def test_touching_takes_over_and_only_giving_back_lets_go(
     assert np.array_equal(policy.received[-1], still, equal_nan=True)
     assert session.driver == ""
 
-    hand.asked = True
+    hand.ask_to_give_back()
     until(lambda: policy.given_back == 1)
     count = len(policy.received)
     for _ in range(10):

@@ -15,9 +15,8 @@ from ttm_policy.contract import Workspace, load_contract
 from ttm_policy.inputs import PERIOD_S, StampedObservation
 from ttm_policy.parameters import TeleopParameters
 from ttm_policy.teleop import outputs as robot_output
-from ttm_policy.teleop.controls import Goals
 from ttm_policy.teleop.outputs import RobotOutput
-from ttm_policy.teleop.source import Cockpit
+from ttm_policy.teleop.source import TeleopContext
 
 
 @pytest.fixture(autouse=True)
@@ -35,12 +34,12 @@ BOX = Workspace("arm_translation", "ee_pose", (0.0, -1.0, 0.0), (1.0, 1.0, 2.0))
 def test_a_gripper_stays_in_its_workspace_though_its_pose_is_old(old: int) -> None:
     """old: how many commands ago the pose was measured."""
     contract, parameters = replace(load_contract(), workspace=BOX), TeleopParameters()
-    goals, node = Goals(SPEC.action_size), MagicMock()
+    node = MagicMock()
     node.create_publisher.return_value.get_subscription_count.return_value = (
         2  # its own, and the robot's
     )
-    cockpit = Cockpit(contract, SPEC, parameters.limits, goals)
-    output = RobotOutput(node, cockpit, parameters, period_s=PERIOD_S, on_e_stop=lambda: None)
+    context = TeleopContext(contract, SPEC, parameters.limits)
+    output = RobotOutput(node, context, parameters, lambda: None)
     wish = np.zeros(SPEC.action_size, np.float32)
     wish[SPEC.action_slices["gripper"]], wish[0] = np.nan, 0.05
     path_m, begin_s, sent = [0.9], 100.0, node.create_publisher.return_value.publish
@@ -63,8 +62,8 @@ def test_a_gripper_stays_in_its_workspace_though_its_pose_is_old(old: int) -> No
 def test_the_robot_waits_for_a_description_that_is_published() -> None:
     parameters, node = TeleopParameters(), MagicMock()
     node.count_publishers = lambda topic: topic == "robot_description"
-    cockpit = Cockpit(load_contract(), SPEC, parameters.limits, Goals(SPEC.action_size))
-    output = RobotOutput(node, cockpit, parameters, period_s=PERIOD_S, on_e_stop=lambda: None)
+    context = TeleopContext(load_contract(), SPEC, parameters.limits)
+    output = RobotOutput(node, context, parameters, lambda: None)
     assert "robot_description is published, but has not come yet" in output.problem
 
 
@@ -75,8 +74,8 @@ def test_a_command_that_nobody_heard_counts_as_none(listeners: int, speeds: list
     publisher = node.create_publisher.return_value
     publisher.get_subscription_count.return_value = listeners
     limits = {**parameters.limits, "max_forward_accel_m_s2": 0.01 / PERIOD_S}
-    cockpit = Cockpit(load_contract(), SPEC, limits, Goals(SPEC.action_size))
-    output = RobotOutput(node, cockpit, parameters, period_s=PERIOD_S, on_e_stop=lambda: None)
+    context = TeleopContext(load_contract(), SPEC, limits)
+    output = RobotOutput(node, context, parameters, lambda: None)
     output._inputs = MagicMock(
         observation=lambda: StampedObservation({"joint_positions": np.zeros(9)}, 0, 0)
     )

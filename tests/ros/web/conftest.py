@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 import numpy as np
 import pytest
+from teleoperation import kitchen_context
 
-from ttm.datasets.writer import EpisodeWriter
-from ttm.policy.errors import UserError
-from ttm.policy.spec import ActionPart, CameraSpec, PolicySpec
-from ttm.sim.kitchen.spec import SPEC as KITCHEN
-from ttm_policy.contract import load_contract
-from ttm_policy.parameters import LIMITS
+from ttm.datasets import EpisodeWriter
+from ttm.policy import ActionPart, CameraSpec, PolicySpec, UserError
 from ttm_policy.teleop.controls import default_keyboard
-from ttm_policy.web.access import Wheel
-from ttm_policy.web.robot import LiveFrame
-from ttm_policy.web.server import Surroundings, WebServer
+from ttm_policy.web.access import DriverLock
+from ttm_policy.web.robot import LiveCameras, LiveFrame, RobotOverRos
+from ttm_policy.web.server import WebServer
 from ttm_policy.web.views import Album, page_layout
 
 TOKEN = "a-token-for-tests-only"
@@ -28,21 +25,29 @@ TIMEOUT_S = 60.0
 SPEC = PolicySpec("tiny", (CameraSpec("eye", 8, 8),), (), (ActionPart("base", 2, "m/s"),), 10.0)
 
 
-class NotedRobot:
-    """A `RobotSide` with one camera."""
+class NotedCameras(LiveCameras):
+    """One camera with one frame."""
 
-    cameras: Sequence[str] = ("eye",)
+    def __init__(self) -> None:
+        self.names = ["eye"]
+
+    def frame(self, camera: str) -> LiveFrame:
+        return LiveFrame(1, b"\xff\xd8jpeg")
+
+
+class NotedRobot(RobotOverRos):
+    """A robot that notes what it is told, without ROS."""
 
     def __init__(self) -> None:
         self.done: list[tuple[Any, ...]] = []
         self.recorder: dict[str, Any] | None = None
         self.known = ["wave"]
         self.stopped = False
+        self.cameras = NotedCameras()
         self.answers = asyncio.Event()
         self.answers.set()
-        contract = load_contract()
-        drives = default_keyboard(contract, KITCHEN, dict.fromkeys(LIMITS, 1.0))
-        self._layout = page_layout(contract, KITCHEN, drives)
+        context = kitchen_context()
+        self._layout = page_layout(context, default_keyboard(context))
 
     def facts(self) -> Mapping[str, Any]:
         return {"robot": "tiny", "rate_hz": 10.0, "instructions": self.known, **self._layout}
@@ -55,9 +60,6 @@ class NotedRobot:
             "stopped": self.stopped,
             "rearm": self.stopped,
         }
-
-    def frame(self, camera: str) -> LiveFrame:
-        return LiveFrame(1, b"\xff\xd8jpeg")
 
     async def start(self) -> str:
         self.done.append(("start",))
@@ -96,10 +98,10 @@ class Served:
     token = TOKEN
 
     def __init__(self, folder: Path, timeout_s: float = TIMEOUT_S) -> None:
-        self.robot, self.wheel, self.folder = NotedRobot(), Wheel(timeout_s), folder
+        self.robot, self.lock, self.folder = NotedRobot(), DriverLock(timeout_s), folder
         self.drawn: list[Path] = []
         self.album = Album(folder, self._draw)
-        self.server = WebServer(Surroundings(self.robot, self.album, self.wheel), TOKEN)
+        self.server = WebServer(self.robot, self.album, self.lock, token=TOKEN)
         self.server.start()
         self.address = self.server.address
         self.origin = self.address.removesuffix(f"/{TOKEN}/")

@@ -23,9 +23,7 @@ from typing import Any
 from playwright.sync_api import sync_playwright
 from test_browser import CHROMIUM, DESKTOP, PHONE, WAIT_MS
 
-from ttm.datasets.dataset import open_dataset
-from ttm.datasets.reader import EpisodeReader
-from ttm.datasets.tools.check import check_dataset
+from ttm.datasets import EpisodeReader, check_dataset, open_dataset
 from ttm.sim.kitchen.spec import SPEC
 
 DRIVE_S = 1.0
@@ -40,7 +38,9 @@ RENAMED = "wave to the kitchen"
 def recording(folder: Path) -> Iterator[str]:
     """Run `ttm record --sim`, and give the address of its page."""
     command = [sys.executable, "-m", "ttm.training.cli", "record", "--sim", "--port", "0"]
-    command += ["--countdown-s", "0.5", "--page-timeout-s", str(PAGE_TIMEOUT_S)]
+    (folder.parent / "record.yaml").write_text("countdown-s: 0.5")
+    command += ["--config", str(folder.parent / "record.yaml")]
+    command += ["--page-timeout-s", str(PAGE_TIMEOUT_S)]
     process = subprocess.Popen(
         [*command, "--out", str(folder)],
         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, env=os.environ,

@@ -85,7 +85,7 @@ def wait_for_axes(served: Any, wanted: dict[str, float]) -> None:
     """Wait until the page's controls are where they are wanted, give or take a tenth."""
     deadline_s = time.monotonic() + WAIT_MS / 1000
     while True:
-        held = served.wheel.held(time.monotonic())
+        held = served.lock.held(time.monotonic())
         if held and held[0].keys() == wanted.keys():
             found = held[0]
             if all(abs(found[name] - value) < 0.1 for name, value in wanted.items()):
@@ -113,7 +113,7 @@ def test_keys_and_a_gamepad_drive_and_escape_lets_go(
     wait_for_axes(served, {"gripper.0": 1.0, "base.0": 1.0, "arm_translation.1": -0.5})
     page.keyboard.press("Escape")
     page.wait_for_selector("#wheel:not(.driving)")
-    assert served.wheel.held(time.monotonic()) is None
+    assert served.lock.held(time.monotonic()) is None
     page.click("#wheel")
     page.wait_for_selector("#wheel.driving")
     others = {"base.0": 1.0, "arm_translation.1": -0.5}
@@ -208,7 +208,7 @@ def test_stop_is_sent_when_a_finger_comes_down_and_again_after_a_broken_connecti
     page.hover("#stop")
     page.mouse.down()  # and nothing more
     page.wait_for_selector("#stop[aria-pressed='true']")
-    assert served.wheel.held(time.monotonic()) is None
+    assert served.lock.held(time.monotonic()) is None
     assert page.is_hidden("#toast"), "who stops is not told that the page was silent"
     page.mouse.up()
     page.click("#rearm")

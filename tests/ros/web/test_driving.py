@@ -4,53 +4,46 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from teleoperation import kitchen_context
 
-from ttm.policy.errors import UserError
+from ttm.policy import UserError
 from ttm.sim.kitchen.spec import SPEC
-from ttm_policy.contract import load_contract
-from ttm_policy.parameters import WebParameters
-from ttm_policy.teleop.controls import Controls, Goals, default_keyboard
-from ttm_policy.web.access import Wheel
+from ttm_policy.teleop.controls import Controls, default_keyboard
+from ttm_policy.web.access import DriverLock
 from ttm_policy.web.robot import WebSource
 from ttm_policy.web.views import page_controls, page_layout
 
-DEFAULT_LIMITS = WebParameters().limits
 
-
-def test_the_wheel_is_one_pages_until_it_lets_go_or_falls_silent() -> None:
-    wheel = Wheel(timeout_s=0.5)
-    assert wheel.held(0.0) is None
-    wheel.take("a", 0.0)
-    wheel.steer("a", {"base.0": 1.0}, 0.2)
-    assert wheel.held(0.6) == ({"base.0": 1.0}, 0.2)
+def test_the_lock_is_one_pages_until_it_lets_go_or_falls_silent() -> None:
+    lock = DriverLock(timeout_s=0.5)
+    assert lock.held(0.0) is None
+    lock.take("a", 0.0)
+    lock.steer("a", {"base.0": 1.0}, 0.2)
+    assert lock.held(0.6) == ({"base.0": 1.0}, 0.2)
     with pytest.raises(UserError, match="somebody else drives"):
-        wheel.take("b", 0.6)
-    wheel.release("b")
-    assert wheel.driver(0.6) == "a"
-    assert wheel.held(0.71) is None
+        lock.take("b", 0.6)
+    lock.release("b")
+    assert lock.driver(0.6) == "a"
+    assert lock.held(0.71) is None
     with pytest.raises(UserError, match="does not drive"):
-        wheel.steer("a", {}, 0.72)
-    wheel.take("b", 0.8)
-    wheel.release("b")
-    assert wheel.driver(0.8) is None
+        lock.steer("a", {}, 0.72)
+    lock.take("b", 0.8)
+    lock.release("b")
+    assert lock.driver(0.8) is None
 
 
 @pytest.fixture(scope="module")
-def source() -> tuple[Wheel, WebSource]:
-    contract = load_contract()
-    drives = default_keyboard(contract, SPEC, DEFAULT_LIMITS)
-    wheel = Wheel(timeout_s=0.5)
-    return wheel, WebSource(
-        wheel, Controls(page_controls(drives), contract, SPEC, Goals(SPEC.action_size))
-    )
+def source() -> tuple[DriverLock, WebSource]:
+    context, lock = kitchen_context(), DriverLock(timeout_s=0.5)
+    return lock, WebSource(lock, Controls(page_controls(default_keyboard(context)), context))
 
 
 def test_a_page_that_has_the_controls_and_touches_none_stands_still(
-    source: tuple[Wheel, WebSource],
+    source: tuple[DriverLock, WebSource],
 ) -> None:
-    wheel, web = source
+    lock, web = source
     assert web.wish(0.0) is None
-    wheel.take("a", 1.0)
+    lock.take("a", 1.0)
     wish = web.wish(1.1)
     assert wish is not None
     where = SPEC.action_slices
@@ -61,39 +54,41 @@ def test_a_page_that_has_the_controls_and_touches_none_stands_still(
 
 
 def test_positions_of_controls_are_commands_of_the_contract(
-    source: tuple[Wheel, WebSource],
+    source: tuple[DriverLock, WebSource],
 ) -> None:
-    wheel, web = source
-    wheel.take("a", 2.0)
-    wheel.steer("a", {"base.0": 0.5, "gripper.0": -1.0, "unknown": 1.0}, 2.1)
+    lock, web = source
+    lock.take("a", 2.0)
+    lock.steer("a", {"base.0": 0.5, "gripper.0": -1.0, "unknown": 1.0}, 2.1)
     wish = web.wish(2.1)
     assert wish is not None
     forward, yaw = wish.values[SPEC.action_slices["base"]]
-    full = next(d for d in default_keyboard(load_contract(), SPEC, DEFAULT_LIMITS).drives
-                if (d.part, d.value) == ("base", 0)).speed  # fmt: skip
+    drives = default_keyboard(kitchen_context()).drives
+    full = next(drive.speed for drive in drives if (drive.part, drive.value) == ("base", 0))
     assert (forward, yaw) == (pytest.approx(0.5 * full), 0.0)
     assert wish.values[SPEC.action_slices["gripper"]] == 0.0
     assert web.wish(2.7) is None  # silent for longer than the time-out
     assert not web.gives_back()  # a page that goes away stops the robot
 
 
-def test_a_policy_drives_again_only_when_a_page_says_so(source: tuple[Wheel, WebSource]) -> None:
-    wheel, web = source
-    wheel.take("a", 3.0)
-    wheel.release("b", back=True)
+def test_a_policy_drives_again_only_when_a_page_says_so(
+    source: tuple[DriverLock, WebSource],
+) -> None:
+    lock, web = source
+    lock.take("a", 3.0)
+    lock.release("b", back=True)
     assert not web.gives_back()
-    wheel.release("a")
+    lock.release("a")
     assert not web.gives_back()
-    wheel.take("a", 3.1)
-    wheel.release("a", back=True)
+    lock.take("a", 3.1)
+    lock.release("a", back=True)
     assert web.gives_back()
     assert not web.gives_back()
 
 
 def test_every_value_of_the_action_has_a_widget_and_keys_of_its_own() -> None:
-    contract = load_contract()
-    drives = default_keyboard(contract, SPEC, DEFAULT_LIMITS)
-    layout = page_layout(contract, SPEC, drives)
+    context = kitchen_context()
+    drives = default_keyboard(context)
+    layout = page_layout(context, drives)
     shown = [
         axis["name"]
         for widget in layout["widgets"]

@@ -13,7 +13,7 @@ from rclpy.serialization import serialize_message
 from sensor_msgs.msg import CompressedImage
 
 from ttm.datasets.frames import encode_jpeg
-from ttm.policy.errors import UserError
+from ttm.policy import UserError
 from ttm_policy.contract import load_contract
 from ttm_policy.web import robot as live_cameras
 from ttm_policy.web.robot import MOST_BYTES, LiveCameras

@@ -141,7 +141,7 @@ def require_no_harm(served: Any, num_requests: int, seed: int) -> None:
             assert b"root:" not in answer
     assert refused > num_requests / 10
     assert served.robot.done == []
-    assert served.wheel.driver(time.monotonic()) is None
+    assert served.lock.driver(time.monotonic()) is None
     assert (secret.read_bytes(), episode.read_bytes()) == (b"a secret", b"an episode")
 
     async def talk(session: Any) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from ttm.policy.errors import UserError
+from ttm.policy import UserError
 from ttm_policy.web.server import ACTIONS, read_request
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from ttm.datasets.reader import EpisodeReader
+from ttm.datasets import EpisodeReader
 from ttm_policy.web import access
 from ttm_policy.web.server import MOST_WAITING
 from ttm_policy.web.views import draw
@@ -81,10 +81,10 @@ def test_new_pages_get_in_while_others_leave_their_requests_unfinished(
 ) -> None:
     monkeypatch.setattr(access, "HEADER_S", 1000.0)
     neighbour = knock(b"GET", "127.0.0.2")
-    many = [knock(b"GET") for _ in range(2 * access.MOST_STRANGERS)]
+    many = [knock(b"GET") for _ in range(2 * access.MOST_PENDING)]
     assert get(served, f"/{served.token}/")[0] == 200
     # The oldest went, and only of the address that has most of them.
-    assert all(is_cut(client) for client in many[: access.MOST_STRANGERS])
+    assert all(is_cut(client) for client in many[: access.MOST_PENDING])
     neighbour.sendall(f" /{served.token}/ HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
     assert neighbour.recv(15) == b"HTTP/1.1 200 OK"
     many[-1].sendall(f" /{served.token}/ HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
@@ -106,13 +106,16 @@ def test_page_and_its_files_are_served_with_the_token_alone(served: Any) -> None
             assert start not in body
 
 
-def test_headers_keep_the_token_and_other_pages_apart(served: Any) -> None:
+@pytest.mark.parametrize(("path", "status"), [("", 200), ("nothing", 404), ("../elsewhere", 403)])
+def test_headers_keep_the_token_and_other_pages_apart(served: Any, path: str, status: int) -> None:
     async def talk(session: aiohttp.ClientSession) -> Any:
-        async with session.get(served.address) as response:
-            return response.headers
+        async with session.get(f"{served.address}{path}") as response:
+            return response.status, response.headers
 
-    headers = served.run(talk)
+    found, headers = served.run(talk)
+    assert found == status
     assert headers["Referrer-Policy"] == "no-referrer"
+    assert headers["Cache-Control"] == "no-store"
     assert "default-src 'none'" in headers["Content-Security-Policy"]
     assert "frame-ancestors 'none'" in headers["Content-Security-Policy"]
 
@@ -168,10 +171,10 @@ def test_two_pages_cannot_drive_at_once_and_one_that_goes_away_lets_go(served: A
             assert (refused["ok"], "somebody else drives" in refused["text"]) == (False, True)
             await second.send_json({"do": "steer", "axes": {"base.0": -1.0}})
             assert "does not drive" in (await served.answer(second))["text"]
-            held = served.wheel.held(time.monotonic())
+            held = served.lock.held(time.monotonic())
             assert held is not None
             assert held[0] == {"base.0": 0.5}
-        while served.wheel.driver(time.monotonic()) is not None:
+        while served.lock.driver(time.monotonic()) is not None:
             await asyncio.sleep(0.01)
 
     served.run(talk)
@@ -209,12 +212,12 @@ def test_any_page_stops_the_robot_at_once_and_whoever_drives_has_let_go(served: 
         async with session.ws_connect(address) as first, session.ws_connect(address) as second:
             await first.send_json({"do": "take"})
             await first.send_json({"do": "steer", "axes": {"base.0": 0.5}})
-            while not served.wheel.held(time.monotonic()):
+            while not served.lock.held(time.monotonic()):
                 await asyncio.sleep(0.01)
             await second.send_json({"do": "stop", "success": True, "id": 1})
             await second.send_json({"do": "e_stop", "id": 2})
             assert (await served.answer(second))["id"] == 2
-            assert served.wheel.driver(time.monotonic()) is None
+            assert served.lock.driver(time.monotonic()) is None
             while not (await served.answer(first, "state"))["stopped"]:
                 pass
             served.server._loop.call_soon_threadsafe(served.robot.answers.set)
@@ -232,10 +235,10 @@ def test_a_page_steers_and_lets_go_while_the_robot_keeps_it_waiting(served: Any)
             for number in range(1, MOST_WAITING + 2):
                 await socket.send_json({"do": "stop", "success": number == 1, "id": number})
             await socket.send_json({"do": "steer", "axes": {"base.0": 0.5}})
-            while (served.wheel.held(time.monotonic()) or [{}])[0] != {"base.0": 0.5}:
+            while (served.lock.held(time.monotonic()) or [{}])[0] != {"base.0": 0.5}:
                 await asyncio.sleep(0.01)
             await socket.send_json({"do": "release", "back": False})
-            while served.wheel.driver(time.monotonic()) is not None:
+            while served.lock.driver(time.monotonic()) is not None:
                 await asyncio.sleep(0.01)
             assert (await served.answer(socket))["text"] == "you drive"
             refused = await served.answer(socket)

@@ -13,6 +13,7 @@ import aiohttp
 import pytest
 import rclpy
 from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus
+from failing_robot import Spinning
 from geometry_msgs.msg import TwistStamped
 from rcl_interfaces.msg import Log
 from rclpy.node import Node
@@ -21,7 +22,6 @@ from std_msgs.msg import Bool, String
 from std_srvs.srv import SetBool, Trigger
 
 from ttm_policy.contract import load_contract
-from ttm_policy.faults.robot import Spinning
 from ttm_policy.guards import REARM
 from ttm_policy.qos import COMMAND, LATCHED
 from ttm_policy.web.robot import StopButton

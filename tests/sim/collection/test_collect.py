@@ -5,9 +5,8 @@ import shutil
 import numpy as np
 import pytest
 
-from ttm.datasets.dataset import open_dataset
-from ttm.datasets.writer import EpisodeWriter
-from ttm.policy.errors import UserError
+from ttm.datasets import EpisodeWriter, open_dataset
+from ttm.policy import UserError
 from ttm.sim.collect import CollectCommand
 from ttm.sim.kitchen.spec import SPEC
 from ttm.sim.tasks.memory.cue import LIT

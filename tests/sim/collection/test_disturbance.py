@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from ttm.policy.spec import ActionPart, PolicySpec
+from ttm.policy import ActionPart, PolicySpec
 from ttm.sim.collect import Disturbance
 from ttm.sim.kitchen.spec import SPEC
 

@@ -7,14 +7,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ttm.datasets.dataset import open_dataset
-from ttm.datasets.reader import EpisodeReader
-from ttm.policy.checkpoint import save_checkpoint
+from ttm.datasets import EpisodeReader, open_dataset
+from ttm.policy import PolicyRunner, save_checkpoint
 from ttm.policy.language import embed_instruction
-from ttm.policy.runner import PolicyRunner
+from ttm.sim import make_env
 from ttm.sim.actors import PolicyActor, untrained_policy
 from ttm.sim.collect import TAKEOVER_TICKS, CollectCommand
-from ttm.sim.environment import make_env, spec_of
+from ttm.sim.environment import spec_of
 from ttm.sim.rollout import run_episode
 
 MEMORY_POINT = "memory_point_env:test/MemoryPoint-v0"

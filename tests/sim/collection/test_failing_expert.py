@@ -10,8 +10,8 @@ import gymnasium
 import numpy as np
 import pytest
 
-from ttm.datasets.dataset import open_dataset
-from ttm.policy.errors import UserError
+from ttm.datasets import open_dataset
+from ttm.policy import UserError
 from ttm.sim.collect import MOST_FAILURES, CollectCommand
 
 SOLVED_EVERY = 10

@@ -7,17 +7,18 @@ from pathlib import Path
 
 import pytest
 
-from ttm.policy.errors import UserError
+from ttm.policy import UserError
+from ttm.sim import Evaluation
 from ttm.sim.compare import (
+    CompareCommand,
     Entry,
-    compare_and_report,
     pairs_of,
     pairs_table,
     rates_table,
     read_entries,
 )
 from ttm.sim.condition import SAME_STATE, Condition
-from ttm.sim.results import Evaluation, TaskResult
+from ttm.sim.results import TaskResult
 from ttm.sim.rollout import Choice, Outcome
 
 
@@ -47,7 +48,7 @@ def test_any_number_is_compared_with_the_first(
 ) -> None:
     for name, successes in {"a": "ssss", "b": "ss..", "c": "...."}.items():
         skill(successes).save(tmp_path / name)
-    assert compare_and_report([tmp_path / name for name in "abc"], tmp_path / "out") == 0
+    assert CompareCommand(tuple(tmp_path / name for name in "abc"), tmp_path / "out").run() == 0
     printed = capsys.readouterr().out.replace(str(tmp_path), "")
     assert [line.split()[:3] for line in printed.splitlines()[1:4]] == [
         ["pick", "/a", "4"], ["pick", "/b", "2"], ["pick", "/c", "0"]
@@ -98,7 +99,7 @@ def test_what_cannot_be_compared_is_an_error(tmp_path: Path, names: list[str]) -
     with pytest.raises(
         UserError, match=r"RESULT is empty|twice|no such evaluation|same environment"
     ):
-        compare_and_report([tmp_path / name for name in names], tmp_path / "out")
+        CompareCommand(tuple(tmp_path / name for name in names), tmp_path / "out").run()
     assert not (tmp_path / "out").exists()
 
 

@@ -11,11 +11,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from ttm.policy.checkpoint import save_checkpoint
+from ttm.policy import PRESETS, Policy, PolicyInputs, save_checkpoint
 from ttm.policy.cores.baselines import LstmConfig
-from ttm.policy.inputs import PolicyInputs
-from ttm.policy.policy import Policy
-from ttm.policy.presets import PRESETS
 
 SIM_TESTS = Path(__file__).parents[1]
 INSTRUCTION = "touch the side of the colour"

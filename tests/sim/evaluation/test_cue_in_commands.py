@@ -11,17 +11,15 @@ import pytest
 import torch
 from torch import Tensor
 
+from ttm.policy import Policy, PolicyConfig, PolicyInputs, PolicyRunner
 from ttm.policy.cores.baselines import LstmConfig
 from ttm.policy.cores.core import CoreState
 from ttm.policy.cores.registry import sized_like
 from ttm.policy.engines import Engine
-from ttm.policy.inputs import PolicyInputs
-from ttm.policy.policy import Policy
-from ttm.policy.presets import PolicyConfig
-from ttm.policy.runner import PolicyRunner
+from ttm.sim import make_env
 from ttm.sim.actors import PolicyActor
 from ttm.sim.condition import Condition, ProbeName
-from ttm.sim.environment import Env, make_env, spec_of
+from ttm.sim.environment import Env, spec_of
 from ttm.sim.probes import PROBES, Trial
 from ttm.sim.rollout import Choice, run_episode
 

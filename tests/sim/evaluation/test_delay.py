@@ -11,12 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ttm.policy.errors import UserError
-from ttm.policy.runner import PolicyRunner
-from ttm.policy.spec import ActionPart, PolicySpec, ProprioceptionSpec
+from ttm.policy import ActionPart, PolicyRunner, PolicySpec, ProprioceptionSpec, UserError
+from ttm.sim import evaluate, load_evaluation
 from ttm.sim.condition import Condition, conditions_of
-from ttm.sim.evaluation import evaluate
-from ttm.sim.results import load_evaluation
 from ttm.sim.rollout import DelayedActor
 
 MEMORY_POINT = "memory_point_env:test/MemoryPoint-v0"

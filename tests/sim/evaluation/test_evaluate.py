@@ -10,12 +10,11 @@ import imageio
 import numpy as np
 import pytest
 
-from ttm.policy.checkpoint import save_checkpoint
-from ttm.policy.errors import UserError
+from ttm.policy import UserError, save_checkpoint
+from ttm.sim import evaluate, load_evaluation
 from ttm.sim.actors import untrained_policy
-from ttm.sim.evaluation import EvaluateCommand, evaluate
+from ttm.sim.evaluation import EvaluateCommand
 from ttm.sim.kitchen.spec import SPEC
-from ttm.sim.results import load_evaluation
 
 
 @pytest.fixture(scope="module")

@@ -11,18 +11,14 @@ import numpy as np
 import pytest
 import torch
 
-from ttm.policy.checkpoint import save_checkpoint
+from ttm.policy import Policy, PolicyConfig, PolicyRunner, UserError, save_checkpoint
 from ttm.policy.cores.baselines import LstmConfig
-from ttm.policy.errors import UserError
 from ttm.policy.execution import NEWEST, PLAN
-from ttm.policy.policy import Policy
-from ttm.policy.presets import PolicyConfig
-from ttm.policy.runner import PolicyRunner
+from ttm.sim import evaluate, load_evaluation, make_env
 from ttm.sim.actors import PolicyActor
 from ttm.sim.condition import Condition, conditions_of
-from ttm.sim.environment import make_env, spec_of
-from ttm.sim.evaluation import evaluate, evaluate_conditions
-from ttm.sim.results import load_evaluation
+from ttm.sim.environment import spec_of
+from ttm.sim.evaluation import evaluate_conditions
 
 MEMORY_POINT = "memory_point_env:test/MemoryPoint-v0"
 EXECUTIONS = (NEWEST, "receding:3", "ensemble:0.01")

@@ -9,19 +9,16 @@ from types import ModuleType
 import numpy as np
 import pytest
 
+from ttm.policy import Policy, PolicyConfig, PolicyRunner, UserError
 from ttm.policy.config import EngineName
 from ttm.policy.cores.baselines import LstmConfig
 from ttm.policy.cores.registry import NAMES, sized_like
-from ttm.policy.errors import UserError
-from ttm.policy.policy import Policy
-from ttm.policy.presets import PolicyConfig
-from ttm.policy.runner import PolicyRunner
+from ttm.sim import Evaluation, evaluate, load_evaluation, make_env
 from ttm.sim.actors import PolicyActor, load_policy
 from ttm.sim.condition import Condition, conditions_of
-from ttm.sim.environment import make_env, spec_of
-from ttm.sim.evaluation import evaluate, evaluate_conditions
+from ttm.sim.environment import spec_of
+from ttm.sim.evaluation import evaluate_conditions
 from ttm.sim.probes import PROBES, Trial
-from ttm.sim.results import Evaluation, load_evaluation
 from ttm.sim.rollout import run_episode
 
 MEMORY_POINT = "memory_point_env:test/MemoryPoint-v0"

@@ -8,13 +8,10 @@ from types import ModuleType
 import numpy as np
 import pytest
 
-from ttm.policy.policy import Policy
-from ttm.policy.presets import PRESETS
-from ttm.policy.runner import PolicyRunner
-from ttm.sim import report as memory_picture
+from ttm.policy import PRESETS, Policy, PolicyRunner
+from ttm.sim import memory_picture
 from ttm.sim.actors import PolicyActor
-from ttm.sim.memory_picture import SeenEpisode
-from ttm.sim.report import EpisodeMemory
+from ttm.sim.memory_picture import EpisodeMemory, SeenEpisode
 from ttm.sim.rollout import Outcome
 
 

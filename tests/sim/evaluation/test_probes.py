@@ -11,9 +11,10 @@ import gymnasium
 import numpy as np
 import pytest
 
-from ttm.policy.errors import UserError
+from ttm.policy import UserError
+from ttm.sim import make_env
 from ttm.sim.condition import SAME_STATE, Condition, ProbeName
-from ttm.sim.environment import Env, make_env, spec_of
+from ttm.sim.environment import Env, spec_of
 from ttm.sim.probes import MOST_DONORS, PROBES, Memory, Noise, Probe, Trial, begin, find_donor
 from ttm.sim.rollout import delayed, run_episode
 

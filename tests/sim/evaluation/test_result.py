@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from ttm.policy.errors import UserError
-from ttm.sim.results import Evaluation, TaskResult, compare, load_evaluation
+from ttm.policy import UserError
+from ttm.sim import Evaluation, load_evaluation
+from ttm.sim.results import TaskResult, compare
 from ttm.sim.rollout import Outcome
 
 

@@ -10,7 +10,7 @@ import gymnasium
 import numpy as np
 import pytest
 
-from ttm.policy.spec import ActionPart, PolicySpec, ProprioceptionSpec
+from ttm.policy import ActionPart, PolicySpec, ProprioceptionSpec
 from ttm.sim.rollout import run_episode
 
 SPEC = PolicySpec(

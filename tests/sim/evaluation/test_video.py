@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from ttm.policy.errors import UserError
+from ttm.policy import UserError
 from ttm.sim.video import CAPTION_PX, EpisodeVideo, compose_frame
 
 INFO = {"instruction": "open the top drawer", "tick": 3, "time_s": 0.6, "success": False}

@@ -9,10 +9,10 @@ import mujoco
 import numpy as np
 import pytest
 
+from ttm.sim import KitchenEnv
 from ttm.sim.kitchen import fetch
 from ttm.sim.kitchen.cameras import OF_DATA, OF_MODEL, Cameras, out_of_view
 from ttm.sim.kitchen.spec import FRAME_PX
-from ttm.sim.kitchen_env import KitchenEnv
 from ttm.sim.tasks.table import MEMORY_NAMES
 
 HEAD, WRIST = fetch.SCENE_PREFIX + fetch.HEAD_CAMERA, fetch.SCENE_PREFIX + fetch.WRIST_CAMERA

@@ -3,7 +3,7 @@
 import mujoco
 import pytest
 
-from ttm.policy.errors import UserError
+from ttm.policy import UserError
 from ttm.sim.collect import CollectCommand
 from ttm.sim.evaluation import EvaluateCommand
 from ttm.sim.kitchen.rendering import require_rendering

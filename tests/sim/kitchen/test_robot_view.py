@@ -11,9 +11,9 @@ import mujoco
 import numpy as np
 import pytest
 
+from ttm.sim import KitchenEnv
 from ttm.sim.environment import ODOMETRY_FRAME, Pose, camera_frame, robot_view_of
 from ttm.sim.kitchen import fetch
-from ttm.sim.kitchen_env import KitchenEnv
 
 Matrix = np.ndarray
 

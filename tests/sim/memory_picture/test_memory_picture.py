@@ -9,13 +9,18 @@ import pytest
 import torch
 from matplotlib.figure import Figure
 
+from ttm.policy import (
+    PRESETS,
+    ActionPart,
+    CameraSpec,
+    Policy,
+    PolicyRunner,
+    PolicySpec,
+    ProprioceptionSpec,
+    UserError,
+)
 from ttm.policy.cores.baselines import LstmConfig
-from ttm.policy.errors import UserError
 from ttm.policy.memory_attention import Which, cell_centres
-from ttm.policy.policy import Policy
-from ttm.policy.presets import PRESETS
-from ttm.policy.runner import PolicyRunner
-from ttm.policy.spec import ActionPart, CameraSpec, PolicySpec, ProprioceptionSpec
 from ttm.sim.memory_picture import MemoryTrace, SeenEpisode, draw_strip, heat_over, trace_memory
 
 TICKS = 7

@@ -7,8 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ttm.sim.evaluation import evaluate
-from ttm.sim.kitchen_env import KitchenEnv
+from ttm.sim import KitchenEnv, evaluate
 from ttm.sim.tasks.table import TASKS, TaskEntry
 
 

@@ -9,14 +9,9 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from ttm.policy.errors import UserError
-from ttm.sim.kitchen_env import KitchenEnv
-from ttm.sim.tasks.table import (
-    TASK_NAMES,
-    TASKS,
-    instructions_of,
-    load_task,
-)
+from ttm.policy import UserError
+from ttm.sim import TASK_NAMES, KitchenEnv
+from ttm.sim.tasks.table import TASKS, instructions_of, load_task
 
 SEEDS = range(3)
 

@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from ttm.policy.checkpoint import save_checkpoint
-from ttm.policy.errors import UserError
+from ttm.policy import UserError, save_checkpoint
 from ttm.sim.actors import untrained_policy
 from ttm.sim.collect import CollectCommand
 from ttm.sim.evaluation import EvaluateCommand

@@ -10,7 +10,7 @@ from types import ModuleType
 import pytest
 import torch
 
-from ttm.policy.errors import UserError
+from ttm.policy import UserError
 from ttm.sim import workers as pool
 from ttm.sim.workers import WorkerPool
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ttm.policy.errors import UserError
+from ttm.policy import UserError
 from ttm.sim import workers as software
 from ttm.sim.workers import require_same_software
 

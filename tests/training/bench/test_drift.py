@@ -12,13 +12,8 @@ import pytest
 import torch
 from PIL import Image
 
-from ttm.datasets.dataset import dataset_statistics
-from ttm.datasets.windows import WindowDataset
-from ttm.policy.checkpoint import load_checkpoint, save_checkpoint
-from ttm.policy.errors import UserError
-from ttm.policy.policy import Policy
-from ttm.policy.presets import PRESETS
-from ttm.policy.runner import PolicyRunner
+from ttm.datasets import WindowDataset, dataset_statistics
+from ttm.policy import PRESETS, Policy, PolicyRunner, UserError, load_checkpoint, save_checkpoint
 from ttm.training import cli
 from ttm.training.bench.drift import ChainRun, DriftRuns, Stretch, lay_chains, measure, summarize
 from ttm.training.data import open_all, split

@@ -18,8 +18,9 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
+from ttm.policy import CoreConfig, TemporalCore
 from ttm.policy.cores import registry
-from ttm.policy.cores.core import CoreConfig, CoreState, TemporalCore
+from ttm.policy.cores.core import CoreState
 from ttm.policy.cores.hourglass import HourglassConfig
 from ttm.policy.cores.registry import CORES, CoreEntry, config_class, sized_like
 from ttm.policy.cores.ttm import TokenTuringConfig

@@ -9,8 +9,8 @@ import h5py
 import numpy as np
 import pytest
 
-from ttm.datasets.dataset import open_dataset
-from ttm.policy.errors import UserError
+from ttm.datasets import open_dataset
+from ttm.policy import UserError
 from ttm.training.bench import loader
 from ttm.training.bench.loader import BenchLoaderCommand, FrameSize, write_data
 

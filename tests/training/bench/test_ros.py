@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from ttm.policy.errors import UserError
-from ttm.training.bench.processes import growth_mb, resident_mb
-from ttm.training.bench.ros import BenchRosCommand, lines, regularity
+from ttm.policy import UserError
+from ttm.training.bench.common import resident_mb
+from ttm.training.bench.ros import BenchRosCommand, growth_mb, lines, regularity
 
 
 def test_periods_that_are_late_and_close_are_told() -> None:

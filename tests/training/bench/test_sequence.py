@@ -11,8 +11,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from ttm.policy import UserError
 from ttm.policy.cores.tlb import TemporalLatentBottleneckConfig
-from ttm.policy.errors import UserError
 from ttm.training.bench import sequence
 from ttm.training.bench.sequence import (
     NUM_HEADS,

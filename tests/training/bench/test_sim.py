@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ttm.policy.errors import UserError
+from ttm.policy import UserError
 from ttm.training.bench import sim
 from ttm.training.bench.sim import (
     ALWAYS,

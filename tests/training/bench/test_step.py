@@ -13,11 +13,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from ttm.policy.checkpoint import save_checkpoint
-from ttm.policy.errors import UserError
-from ttm.policy.policy import Policy
-from ttm.policy.presets import PRESETS
-from ttm.policy.spec import ActionPart, PolicySpec
+from ttm.policy import PRESETS, ActionPart, Policy, PolicySpec, UserError, save_checkpoint
 from ttm.training.bench import step
 from ttm.training.bench.step import (
     OURS,
@@ -29,7 +25,7 @@ from ttm.training.bench.step import (
     timed_step,
     trainer_of,
 )
-from ttm.training.frozen_vision import FeatureCache
+from ttm.training.data import FeatureCache
 
 PARTS = {"batch", "cameras", "inputs", "core", "head", "recall", "weights"}
 

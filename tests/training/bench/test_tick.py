@@ -10,9 +10,9 @@ import pytest
 import torch
 from torch import Tensor
 
+from ttm.policy import UserError
 from ttm.policy.cores import registry
 from ttm.policy.cores.ttm import TokenTuringMachineUnit
-from ttm.policy.errors import UserError
 from ttm.policy.openvino_engine import supported_precisions
 from ttm.training.bench import common, tick
 from ttm.training.bench.tick import (

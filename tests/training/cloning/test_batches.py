@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 import torch
 
-from ttm.datasets.windows import WindowDataset
-from ttm.training.batches import BatchSource, TrainingBatch
+from ttm.datasets import WindowDataset
+from ttm.training.batches import BatchSource, Pick
 from ttm.training.data import open_all, split
 from ttm.training.distributed import Processes
-from ttm.training.memory_start import Pick
+from ttm.training.losses import TrainingBatch
 from ttm.training.options import AugmentationConfig
 
 

@@ -11,18 +11,14 @@ import numpy as np
 import pytest
 import torch
 
-from ttm.datasets.windows import WindowDataset
-from ttm.policy.checkpoint import load_checkpoint
-from ttm.policy.policy import Policy
-from ttm.policy.presets import PRESETS
-from ttm.policy.runner import PolicyRunner
-from ttm.policy.spec import PolicySpec
-from ttm.training.batches import BatchSource, TrainingBatch
+from ttm.datasets import WindowDataset
+from ttm.policy import PRESETS, Policy, PolicyRunner, PolicySpec, load_checkpoint
+from ttm.training.batches import BatchSource, WholeEpisodes
 from ttm.training.data import open_all, split
-from ttm.training.losses import cloning_losses
-from ttm.training.memory_start import WholeEpisodes
+from ttm.training.losses import TrainingBatch, cloning_losses
+from ttm.training.network import with_chosen_parts
 from ttm.training.options import TrainOptions
-from ttm.training.train import TrainCommand, with_chosen_parts
+from ttm.training.train import TrainCommand
 
 
 def asked(**options: Any) -> TrainOptions:

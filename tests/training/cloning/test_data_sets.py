@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ttm.policy.errors import UserError
+from ttm.policy import UserError
 from ttm.training.data import paths_and_shares
 from ttm.training.train import TrainCommand
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from ttm.policy.inputs import PolicyInputs
+from ttm.policy import PolicyInputs
 from ttm.training.batches import drop_inputs
 from ttm.training.options import InputDropoutConfig
 

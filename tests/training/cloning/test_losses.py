@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import torch
 
-from ttm.policy.spec import PolicySpec
+from ttm.policy import PolicySpec
 from ttm.training.losses import part_weights
 
 

@@ -12,16 +12,12 @@ import torch
 from safetensors import safe_open
 from torch import nn
 
-from ttm.datasets.windows import WindowDataset
-from ttm.policy.checkpoint import load_checkpoint
+from ttm.datasets import WindowDataset
+from ttm.policy import PRESETS, Policy, UserError, load_checkpoint
 from ttm.policy.config import VisionConfig
-from ttm.policy.errors import UserError
-from ttm.policy.policy import Policy
-from ttm.policy.presets import PRESETS
-from ttm.training.batches import BatchSource, TrainingBatch
+from ttm.training.batches import AfterBurnIn, BatchSource, Carried, FromZero, MemoryStart, Pick
 from ttm.training.data import open_all, split
-from ttm.training.losses import cloning_losses
-from ttm.training.memory_start import AfterBurnIn, Carried, FromZero, MemoryStart, Pick
+from ttm.training.losses import TrainingBatch, cloning_losses
 from ttm.training.options import AugmentationConfig, InputDropoutConfig
 from ttm.training.run_log import resume_path
 from ttm.training.train import TrainCommand
@@ -231,5 +227,5 @@ def test_the_choice_is_part_of_what_a_training_is(command: Make) -> None:
     command(steps=1).run()
     with pytest.raises(UserError, match=r"--memory \(zero then, carry now\)"):
         command(steps=2, memory="carry", resume=True).run()
-    with pytest.raises(UserError, match="--burn-in is 0; give a number above 0"):
+    with pytest.raises(UserError, match="burn-in is 0; give a number above 0"):
         command(memory="burn-in", burn_in=0).run()

@@ -13,12 +13,11 @@ import h5py
 import numpy as np
 import pytest
 
+from ttm.datasets import check_dataset
 from ttm.datasets.formats.recording import EPISODES, SPEC
 from ttm.datasets.formats.table import ConvertOptions
-from ttm.datasets.tools.check import check_dataset
 from ttm.datasets.tools.convert import convert_dataset
-from ttm.policy.errors import UserError
-from ttm.policy.runner import PolicyRunner
+from ttm.policy import PolicyRunner, UserError
 
 TICKS = 6
 

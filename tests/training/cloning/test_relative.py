@@ -13,21 +13,23 @@ import pytest
 import torch
 from scipy.spatial.transform import Rotation
 
-from ttm.datasets.dataset import dataset_statistics, open_dataset
+from ttm.datasets import EpisodeWriter, WindowDataset, dataset_statistics, open_dataset
 from ttm.datasets.tools.show import DataShowCommand
-from ttm.datasets.windows import WindowDataset
-from ttm.datasets.writer import EpisodeWriter
-from ttm.policy.checkpoint import load_checkpoint
-from ttm.policy.errors import UserError
-from ttm.policy.policy import Policy
-from ttm.policy.presets import PRESETS
-from ttm.policy.runner import PolicyRunner
-from ttm.policy.spec import ActionPart, PolicySpec, ProprioceptionSpec
-from ttm.training.batches import BatchSource
-from ttm.training.losses import predicted_statistics
-from ttm.training.memory_start import WholeEpisodes
+from ttm.policy import (
+    PRESETS,
+    ActionPart,
+    Policy,
+    PolicyRunner,
+    PolicySpec,
+    ProprioceptionSpec,
+    UserError,
+    load_checkpoint,
+)
+from ttm.training.batches import BatchSource, WholeEpisodes
+from ttm.training.data import predicted_statistics
+from ttm.training.network import require_same_form, with_chosen_parts
 from ttm.training.options import TrainOptions
-from ttm.training.train import TrainCommand, require_same_form, with_chosen_parts
+from ttm.training.train import TrainCommand
 
 
 def asked(**options: Any) -> TrainOptions:

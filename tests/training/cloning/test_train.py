@@ -14,9 +14,7 @@ import pytest
 import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from ttm.policy.checkpoint import load_checkpoint
-from ttm.policy.errors import UserError
-from ttm.policy.runner import PolicyRunner
+from ttm.policy import PolicyRunner, UserError, load_checkpoint
 from ttm.training.run_log import step_checkpoints
 from ttm.training.train import TrainCommand
 
@@ -196,7 +194,7 @@ MISTAKES: list[tuple[dict[str, object], str]] = [
     ({"filter": "best"}, "no mask 'best'; it has: train, valid"),
     ({"resume": True}, "no training to resume"),
     ({"batch_size": 0}, "--batch-size is 0"),
-    ({"previous_action_dropout": 2.0}, "--previous-action-dropout is 2.0"),
+    ({"previous_action_dropout": 2.0}, "previous-action-dropout is 2.0"),
     ({"resume": True, "overwrite": True}, "give one of them"),
 ]
 
@@ -247,10 +245,12 @@ def wait_for_line(process: subprocess.Popen[str], text: str) -> Sequence[str]:
     raise AssertionError("".join(lines))
 
 
-def test_ctrl_c_saves_and_leaves(command: Make) -> None:
+def test_ctrl_c_saves_and_leaves(command: Make, tmp_path: Path) -> None:
     training = command()
+    (tmp_path / "often.yaml").write_text("save-every: 1")
     arguments = ["train", "--data", *training.data, "--out", str(training.out), "--minutes", "10"]
-    arguments += ["--window", "2", "--batch-size", "2", "--threads", "1", "--save-every", "1"]
+    arguments += ["--window", "2", "--batch-size", "2", "--threads", "1"]
+    arguments += ["--config", str(tmp_path / "often.yaml")]
     script = "import sys; from ttm.training.cli import main; sys.exit(main())"
     with subprocess.Popen(
         [sys.executable, "-c", script, *arguments], stderr=subprocess.PIPE, text=True

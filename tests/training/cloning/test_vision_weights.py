@@ -11,11 +11,10 @@ import torch
 from efficientnet_pytorch import EfficientNet
 from rich.console import Console
 
-from ttm.policy.checkpoint import load_checkpoint
-from ttm.policy.errors import UserError
-from ttm.policy.presets import PRESETS
+from ttm.policy import PRESETS, UserError, load_checkpoint
+from ttm.training.network import chosen_network
 from ttm.training.options import TrainOptions
-from ttm.training.train import TrainCommand, assembled, chosen_network
+from ttm.training.train import TrainCommand, assembled
 
 Make = Callable[..., TrainCommand]
 
@@ -56,7 +55,7 @@ def test_a_file_of_another_network_is_an_error(command: Make, weights: Path) -> 
 
 
 def test_a_checkpoint_has_vision_of_its_own(command: Make) -> None:
-    with pytest.raises(UserError, match="--vision-weights is imagenet, but with --init vision has"):
+    with pytest.raises(UserError, match="--vision-weights is imagenet, but with --init vision is"):
         command(vision_weights="imagenet", init=Path("shipped")).run()
 
 

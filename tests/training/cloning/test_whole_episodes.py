@@ -9,12 +9,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from ttm.datasets.windows import WindowDataset
-from ttm.policy.errors import UserError
-from ttm.training.batches import BatchSource
+from ttm.datasets import WindowDataset
+from ttm.policy import UserError
+from ttm.training.batches import BatchSource, WholeEpisodes
 from ttm.training.cli import parse
 from ttm.training.data import open_all, split
-from ttm.training.memory_start import WholeEpisodes
 from ttm.training.train import TrainCommand
 
 Make = Callable[..., TrainCommand]

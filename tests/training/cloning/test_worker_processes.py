@@ -15,13 +15,17 @@ import pytest
 import torch
 import torch.utils.data._utils as data_utils
 
-from ttm.datasets.windows import WindowDataset
-from ttm.policy.checkpoint import load_checkpoint
-from ttm.policy.errors import UserError
+from ttm.datasets import WindowDataset
+from ttm.policy import UserError, load_checkpoint
 from ttm.training import batches as worker_processes
-from ttm.training.batches import BatchSource, default_workers, made_by_workers, require_room
+from ttm.training.batches import (
+    AfterBurnIn,
+    BatchSource,
+    default_workers,
+    made_by_workers,
+    require_room,
+)
 from ttm.training.data import open_all, split
-from ttm.training.memory_start import AfterBurnIn
 from ttm.training.options import AugmentationConfig
 from ttm.training.train import TrainCommand
 

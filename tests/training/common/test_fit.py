@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from ttm.policy import UserError
 from ttm.policy.cores.ttm import TokenTuringConfig
-from ttm.policy.errors import UserError
 from ttm.training.sequence_model import SequenceModel, fit, repeated, study_core, within
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from ttm.policy.errors import UserError
+from ttm.policy import UserError
 from ttm.training.console import compact_table, write_figures
 
 

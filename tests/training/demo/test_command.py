@@ -9,12 +9,9 @@ import numpy as np
 import pytest
 import torch
 
-from ttm.policy.checkpoint import load_checkpoint, save_checkpoint
-from ttm.policy.errors import UserError
-from ttm.policy.policy import Policy
-from ttm.policy.presets import PRESETS
+from ttm.policy import PRESETS, Policy, UserError, load_checkpoint, save_checkpoint
+from ttm.sim import load_evaluation
 from ttm.sim.kitchen.spec import SPEC
-from ttm.sim.results import load_evaluation
 from ttm.sim.tasks.table import instructions_of
 from ttm.training.demo import DemoCommand, MemoryDemo, Steps
 

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from ttm.policy.errors import UserError
+from ttm.policy import UserError
 from ttm.training.robot import processes as ros_domain
 
 CLAIM = (

@@ -13,15 +13,10 @@ import pytest
 import torch
 from PIL import Image
 
-from ttm.datasets.dataset import open_dataset
-from ttm.policy.checkpoint import save_checkpoint
+from ttm.datasets import open_dataset
+from ttm.policy import Policy, PolicyConfig, PolicyRunner, PolicySpec, UserError, save_checkpoint
 from ttm.policy.config import ActionHeadConfig, VisionConfig
 from ttm.policy.cores.ttm import TokenTuringConfig
-from ttm.policy.errors import UserError
-from ttm.policy.policy import Policy
-from ttm.policy.presets import PolicyConfig
-from ttm.policy.runner import PolicyRunner
-from ttm.policy.spec import PolicySpec
 from ttm.sim.memory_picture import MemoryTrace, draw_strip, source_colours
 from ttm.training.cli import parse
 from ttm.training.show_memory import ShowCommand, draw_frames, find_episode, trace_episode

@@ -10,8 +10,9 @@ from typing import Literal
 import pytest
 from torch import Tensor, nn
 
+from ttm.policy import CoreConfig, TemporalCore
 from ttm.policy.cores import registry
-from ttm.policy.cores.core import CoreConfig, CoreState, TemporalCore
+from ttm.policy.cores.core import CoreState
 from ttm.training import cli
 from ttm.training.study import chunks as chunks_options
 from ttm.training.study import copy as copy_options

@@ -35,10 +35,7 @@ NODES = {
 
 
 def end_with_parent() -> None:
-    """Get SIGTERM when the process that `PARENT` names is gone, even if it was killed.
-
-    A policy must not drive on when the command that started it can no longer stop it.
-    """
+    """Get SIGTERM when the process that `PARENT` names is gone: no policy drives on without it."""
     parent = os.environ.pop(PARENT, None)
     if parent is None or sys.platform != "linux":
         return
@@ -48,10 +45,7 @@ def end_with_parent() -> None:
 
 
 def run(name: str, *arguments: str) -> int:
-    """Import a node or a module of this package, call its `main`, and return the exit code.
-
-    2, after a line that says so, if there is no such program.
-    """
+    """Import a program of this package, call its `main`, and return the exit code; 2 if there is none."""
     module = f"ttm_policy.{NODES.get(name, name)}"
     before = signal.signal(signal.SIGINT, lambda *_: os._exit(INTERRUPTED))
     try:

@@ -12,8 +12,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from builtin_interfaces.msg import Time
-from rclpy.clock import Clock
-from rclpy.clock_type import ClockType
 from rclpy.duration import Duration
 from rclpy.node import Node
 from sensor_msgs.msg import JointState
@@ -37,6 +35,7 @@ from ttm_policy.inputs import (
 )
 from ttm_policy.limits import RobotDescription, SafetyLimits
 from ttm_policy.parameters import PolicyParameters
+from ttm_policy.programs import steady_timer
 from ttm_policy.qos import COMMAND, LATCHED
 
 FLUSH_S = 0.5
@@ -57,10 +56,7 @@ class HeldCommand:
     """
 
     def __init__(self, smooth: npt.NDArray[np.bool_], *, period_s: float, lifespan_s: float):
-        """smooth: (A,), the values that change linearly and not at once, over `RAMP` of `period_s`.
-
-        lifespan_s: that of commands that have none of their own.
-        """
+        """smooth: (A,), the values that go over to the next one linearly, over `RAMP` of `period_s`."""
         self._smooth, self._ramp_s, self._lifespan_s = smooth, RAMP * period_s, lifespan_s
         self._old: Vector = np.zeros(smooth.shape, np.float32)
         self._new: Vector | None = None
@@ -72,20 +68,14 @@ class HeldCommand:
         return self._new is not None
 
     def begin(self, command: Vector, now_s: float, lifespan_s: float | None = None) -> None:
-        """Let a new command (A,) follow the one before, or standing still if there is none.
-
-        lifespan_s: that of this command; None for the usual one.
-        """
+        """Let a command (A,) follow the one before, or standing still; lifespan_s: None for the usual one."""
         before = self.at(now_s)
         self._old = np.zeros_like(command) if before is None else before
         self._new, self._begin_s = command, now_s
         self._lives_s = self._lifespan_s if lifespan_s is None else lifespan_s
 
     def at(self, now_s: float) -> Vector | None:
-        """Return the command (A,) at a time, or None if there is none or its lifespan has ended.
-
-        A clock that was set back ends the lifespan, too.
-        """
+        """Return the command (A,) at a time; None after its lifespan, or if the clock was set back."""
         age_s = now_s - self._begin_s
         if self._new is None or not 0 <= age_s <= self._lives_s:
             return None
@@ -149,10 +139,7 @@ class CommandPublishers:
         self._again = parameters.command_rate_hz > 0 and not parameters.lockstep
         self._lives = not parameters.lockstep
         if self._lives:
-            # On the steady clock, since simulated time may come in steps as long as a tick.
-            steady = Clock(clock_type=ClockType.STEADY_TIME)
-            period_s = 1.0 / (parameters.command_rate_hz or LOOK_HZ)
-            stop.node.create_timer(period_s, self._keep_up, clock=steady)
+            steady_timer(stop.node, 1.0 / (parameters.command_rate_hz or LOOK_HZ), self._keep_up)
 
     def publish(self, tick: PolicyTick, stamp: Time) -> None:
         """Send the limited command to the robot, and the policy's own action to `~/action`."""
@@ -160,11 +147,7 @@ class CommandPublishers:
         self.publish_action(tick.action)
 
     def send(self, command: Vector, stamp: Time, lifespan_s: float | None = None) -> None:
-        """Send a limited command (A,) to the robot. lifespan_s: None for `lifespan_ticks`.
-
-        Nothing is sent if the robot was stopped since it was decided. In lockstep, where the simulator waits
-        for an answer, that is zero then.
-        """
+        """Send a limited command (A,), unless the robot was stopped since; in lockstep zero is sent then."""
         if self._echo is not None:
             self.unheard = self._echo.unheard(self._publishers)
         with self._lock:
@@ -426,10 +409,7 @@ class CommandMux:
         return self._limits.stopped(self._in_force)
 
     def _limited(self, wish: Vector, seen: Seen, seen_s: float | None = None) -> Vector:
-        """Return the wish (A,) within the limits, with what is in force, or measured, in place of NaN.
-
-        seen_s: when it was seen, in seconds; None for now.
-        """
+        """Return the wish (A,) within the limits, with what is in force or measured in place of NaN."""
         if self._in_force is not None:
             start = self._still()
         else:

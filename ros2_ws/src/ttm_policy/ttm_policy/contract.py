@@ -28,22 +28,18 @@ from ttm.policy.spec import PolicySpec
 from ttm_policy.parameters import LIMIT_KINDS
 
 IMAGE_TYPES = ("sensor_msgs/Image", "sensor_msgs/CompressedImage")
+JOINT_STATE = "sensor_msgs/JointState"
 VECTOR_TYPES = (
-    "sensor_msgs/JointState",
+    JOINT_STATE,
     "geometry_msgs/PoseStamped",
     "geometry_msgs/TwistStamped",
     "nav_msgs/Odometry",
-)
-COMMAND_TYPES = (
-    "geometry_msgs/TwistStamped",
-    "geometry_msgs/Twist",
-    "trajectory_msgs/JointTrajectory",
-    "std_msgs/Bool",
 )
 MOTION_TYPES = ("geometry_msgs/TwistStamped", "geometry_msgs/Twist")
 """Velocity commands. They always need a limit, and are set to zero to stop the robot."""
 JOINT_TYPES = ("trajectory_msgs/JointTrajectory",)
 """Goals of joints, whose positions always need a range or a limit of the speed."""
+COMMAND_TYPES = (*MOTION_TYPES, *JOINT_TYPES, "std_msgs/Bool")
 
 RAMP = 0.5
 """The share of a tick in which a smooth part of a command goes over to its new value."""
@@ -72,10 +68,9 @@ class ImageSource:
     """The topic of one camera.
 
     `resize` says whether frames of another size are resized or refused, and `repeat` whether a frame
-    may enter the memory again while there is no newer one. `min_contrast` is the smallest standard
-    deviation of the grey values, 0 to 127, below which a frame is refused. `frame_id` is the only
-    accepted frame of the header, empty to accept any, and `publishers` the largest accepted number of
-    publishers of the topic.
+    may enter the memory again while there is no newer one. A frame whose grey values have a smaller
+    standard deviation than `min_contrast` is refused. `frame_id` is the only accepted frame of the
+    header, empty to accept any, and `publishers` the largest accepted number of publishers.
     """
 
     name: str
@@ -90,10 +85,7 @@ class ImageSource:
 
 @dataclass(frozen=True)
 class VectorSource:
-    """The topic of one proprioception vector. Value i is message field i times its scale.
-
-    `frame_id` and `publishers` are as those of an `ImageSource`.
-    """
+    """The topic of one proprioception vector. Value i is message field i times its scale."""
 
     name: str
     topic: str
@@ -132,8 +124,8 @@ class Workspace:
 
     action: str
     position: str
-    minimum: tuple[float, float, float]
-    maximum: tuple[float, float, float]
+    minimum: tuple[float, ...]
+    maximum: tuple[float, ...]
 
 
 @dataclass(frozen=True)
@@ -175,67 +167,58 @@ class RobotContract:
         """Return the observation that measures a joint, and the joint's place in it."""
         for source in self.vectors:
             for index, field in enumerate(source.fields):
-                if source.type == "sensor_msgs/JointState" and field.path == joint:
+                if source.type == JOINT_STATE and field.path == joint:
                     return source, index
         return None
 
     def check(self, spec: PolicySpec, *, whose: str = "this checkpoint") -> None:
-        """Raise `UserError` unless names, sizes, rate and robot of contract and `spec` agree.
+        """Raise `UserError` unless contract and `spec`, which is of `whose`, agree in all that they name."""
+        for problem in self._misfits(spec, whose):
+            raise UserError(problem)
 
-        whose: what `spec` belongs to, for the message.
-        """
+    def _misfits(self, spec: PolicySpec, whose: str) -> Iterator[str]:
         if self.robot != spec.robot:
-            raise UserError(
+            yield (
                 f"{self.path} describes robot '{self.robot}', but {whose} is for '{spec.robot}'; "
-                f"give the contract of '{spec.robot}', or what was made for '{self.robot}'"
+                f"give the contract of '{spec.robot}'"
             )
         if self.rate_hz not in (None, spec.rate_hz):
-            raise UserError(
-                f"{self.path} says rate_hz {self.rate_hz:g}, but {whose} is for {spec.rate_hz:g} Hz; give "
-                "the same rate, or leave rate_hz out of the contract"
+            yield (
+                f"{self.path} says rate_hz {self.rate_hz:g}, but {whose} is for {spec.rate_hz:g} Hz; "
+                "give the same rate, or leave rate_hz out"
             )
-        self._check_names(whose, "camera", self.images, spec.cameras)
-        self._check_names(whose, "proprioception", self.vectors, spec.proprioception)
-        for source in self.vectors:
-            sizes = {item.name: item.size for item in spec.proprioception}
-            self._check_field_count(source, sizes[source.name])
-        if self.executed is not None:
-            self._check_field_count(self.executed, spec.action_size)
-        self._check_names(whose, "action part", self.actions, spec.actions)
-        parts = {part.name: part for part in spec.actions}
+        for kind, entries, items in (
+            ("camera", self.images, spec.cameras),
+            ("proprioception", self.vectors, spec.proprioception),
+            ("action part", self.actions, spec.actions),
+        ):
+            ours, theirs = [each.name for each in entries], [each.name for each in items]
+            for name in ours:
+                if name not in theirs:
+                    known = ", ".join(theirs) or "none"
+                    yield f"{kind} '{name}' of {self.path} is not in {whose}; it has: {known}"
+            for name in theirs:
+                if name not in ours:
+                    yield f"{kind} '{name}' of {whose} has no topic in {self.path}; add it there"
+        sizes = {part.name: part.size for part in spec.actions}
+        # One value may go to several fields: two fingers.
+        counts: list[tuple[Any, int]] = [
+            (sink, sizes[sink.name]) for sink in self.actions if sizes[sink.name] > 1
+        ]
+        counts += [(self.vector(item.name), item.size) for item in spec.proprioception]
+        counts += [(self.executed, spec.action_size)] if self.executed else []
+        for source, size in counts:
+            if len(source.fields) != size:
+                yield (
+                    f"'{source.name}' of {self.path} has {len(source.fields)} fields; its values are "
+                    f"{size}, one field for each"
+                )
         for sink in self.actions:
-            size = parts[sink.name].size
-            if size > 1:  # one value may go to several fields: two fingers
-                self._check_field_count(sink, size)
-            if sink.limits and len(sink.limits) not in (1, size):
-                raise UserError(
-                    f"'{sink.name}' of {self.path} has {len(sink.limits)} limits; "
-                    f"give one for the whole part or {size}, one for each value"
+            if sink.limits and len(sink.limits) not in (1, size := sizes[sink.name]):
+                yield (
+                    f"'{sink.name}' of {self.path} has {len(sink.limits)} limits; give one for the "
+                    f"whole part or {size}, one for each value"
                 )
-
-    def _check_names(
-        self, whose: str, kind: str, entries: Sequence[Any], items: Sequence[Any]
-    ) -> None:
-        ours, theirs = [entry.name for entry in entries], [item.name for item in items]
-        for name in ours:
-            if name not in theirs:
-                known = ", ".join(theirs) or "none"
-                raise UserError(
-                    f"{kind} '{name}' of {self.path} is not in {whose}; it has: {known}"
-                )
-        for name in theirs:
-            if name not in ours:
-                raise UserError(
-                    f"{kind} '{name}' of {whose} has no topic in {self.path}, which has: "
-                    f"{', '.join(ours) or 'none'}; add it there"
-                )
-
-    def _check_field_count(self, source: VectorSource | ActionSink, size: int) -> None:
-        if len(source.fields) != size:
-            raise UserError(
-                f"'{source.name}' of {self.path} has {len(source.fields)} fields; "
-                f"its values are {size}, one field for each"
-            )
 
 
 def default_contract() -> Path:
@@ -244,11 +227,7 @@ def default_contract() -> Path:
 
 
 def load_contract(path: str | Path | None = None) -> RobotContract:
-    """Read a contract from a YAML file.
-
-    None or an empty string stands for the simulated Fetch's contract. Raises `UserError` that names
-    the faulty entry.
-    """
+    """Read a contract; by default the simulated Fetch's. Raises `UserError` with the faulty entry."""
     file = Path(path) if path else default_contract()
     data = read_yaml(file, "contract", "robot, base_frame, observations and actions")
     contract = _contract(data, file.name)
@@ -260,10 +239,7 @@ def load_contract(path: str | Path | None = None) -> RobotContract:
 
 
 def read_yaml(file: Path, what: str, holds: str) -> dict[Any, Any]:
-    """Return the mapping that a YAML file holds. Raises `UserError` if there is none.
-
-    what: what the file is. holds: the keys that it must have. Both are for the message.
-    """
+    """Return the mapping of a YAML file. Raises `UserError`. what, holds: what it is, and its keys."""
     try:
         data = yaml.load(file.read_text(encoding="utf-8"), Loader=_NoRepeats)
     except (OSError, UnicodeDecodeError) as error:
@@ -295,10 +271,9 @@ def require_keys(entry: Any, needed: Set[str], optional: Set[str], where: str) -
     known = ", ".join(sorted(needed | optional))
     if not isinstance(entry, dict):
         raise UserError(f"{where} is {entry!r}; give a mapping with {known}")
-    missing, unknown = needed - set(entry), set(entry) - needed - optional
-    if missing:
+    if missing := needed - set(entry):
         raise UserError(f"{where} lacks {', '.join(sorted(missing))}; add it")
-    if unknown:
+    if unknown := set(entry) - needed - optional:
         names = ", ".join(sorted(str(key) for key in unknown))
         raise UserError(f"{where} has unknown {names}; it takes {known}")
     if "topic" in entry and (reason := topic_problem(entry["topic"])):
@@ -333,59 +308,48 @@ def _raise_first(where: str, problems: Iterable[str]) -> None:
         raise UserError(f"{where} {problem}")
 
 
-# The rule of each key that has a value of its own.
-
-
 class _Rule(NamedTuple):
+    """The rule of a key that has a value of its own. A default that is a float asks for a number."""
+
     default: Any
-    """What counts if the key is left out."""
     accepts: Callable[[Any], bool]
     give: str
     """What to write in place of a value that is not accepted."""
-
-    @property
-    def is_number(self) -> bool:
-        """Whether the value is a float."""
-        return isinstance(self.default, float)
 
 
 def _is_name(value: Any) -> bool:
     return isinstance(value, str) and value != "" and value == "".join(value.split())
 
 
-def _rule_of_names(example: str) -> _Rule:
-    return _Rule(None, _is_name, f"a name without spaces, such as {example}")
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
 
 
-_SWITCH = _Rule(False, lambda value: isinstance(value, bool), "true or false, without quotes")
-_TEXT = _Rule("", lambda value: isinstance(value, str), "text")
-_NUMBER = _Rule(0.0, lambda value: True, "a number")
+_SWITCH = _Rule(False, lambda v: isinstance(v, bool), "true or false, without quotes")
 _RULES: Mapping[str, _Rule] = {
-    "robot": _rule_of_names("my_robot"),
-    "base_frame": _rule_of_names("base_link"),
+    "robot": _Rule(None, _is_name, "a name without spaces, such as my_robot"),
+    "base_frame": _Rule(None, _is_name, "a name without spaces, such as base_link"),
     "field": _Rule(None, _is_name, "the field's name, without spaces"),
     "scale": _Rule(1.0, lambda v: v != 0 and math.isfinite(v), "a finite number that is not 0"),
-    "min": _NUMBER._replace(default=-math.inf),
-    "max": _NUMBER._replace(default=math.inf),
+    "min": _Rule(-math.inf, lambda _: True, "a number"),
+    "max": _Rule(math.inf, lambda _: True, "a number"),
     "resize": _SWITCH,
     "repeat": _SWITCH,
     "per_second": _SWITCH,
     "smooth": _SWITCH,
-    "frame_id": _TEXT._replace(give="the header's frame as text, such as base_link"),
+    "frame_id": _Rule("", _is_text, "the header's frame as text, such as base_link"),
     "publishers": _Rule(
-        1,
-        lambda v: type(v) is int and v >= 1,
-        "the number of nodes that publish the topic, 1 or more",
+        1, lambda v: type(v) is int and v >= 1, "the number of nodes that publish the topic"
     ),
     "min_contrast": _Rule(
         0.0,
         lambda v: 0 <= v < MOST_CONTRAST,
         f"a standard deviation of grey values from 0 to below {MOST_CONTRAST}",
     ),
-    "measured": _TEXT._replace(give="the name of an observation"),
+    "measured": _Rule("", _is_text, "the name of an observation"),
     "limit": _Rule(
         [],
-        lambda v: isinstance(v, str) or (isinstance(v, list) and all(type(n) is str for n in v)),
+        lambda v: _is_text(v) or (isinstance(v, list) and all(map(_is_text, v))),
         f"names of parameters, choose of: {', '.join(LIMIT_KINDS)}",
     ),
     "max_skew_s": _Rule(math.inf, lambda v: v > 0, "seconds above 0, or leave it out"),
@@ -393,46 +357,42 @@ _RULES: Mapping[str, _Rule] = {
         math.nan, lambda v: 0 < v < math.inf, "ticks a second above 0, or leave it out"
     ),
 }
-
-
-def _value(entry: Mapping[str, Any], key: str, where: str) -> Any:
-    """Return the value of a key, or its default. Raises `UserError` if its rule does not accept it."""
-    rule = _RULES[key]
-    if key not in entry:
-        return rule.default
-    value = number(entry[key], f"{where} has {key}") if rule.is_number else entry[key]
-    if not rule.accepts(value):
-        raise UserError(f"{where} has {key} {entry[key]!r}; give {rule.give}")
-    return value
-
-
-def _values(entry: Mapping[str, Any], keys: Iterable[str], where: str) -> dict[str, Any]:
-    return {key: _value(entry, key, where) for key in sorted(keys)}
-
-
-# From YAML to a contract, entry by entry.
-
 _SOURCE_KEYS = frozenset({"frame_id", "publishers"})
 _IMAGE_KEYS = _SOURCE_KEYS | {"resize", "repeat", "min_contrast"}
 _ACTION_KEYS = frozenset({"per_second", "smooth", "measured"})
+
+
+def _values(entry: Mapping[str, Any], keys: Iterable[str], where: str) -> dict[str, Any]:
+    """Return the values of keys, or their defaults. Raises `UserError` for what a rule does not accept."""
+    found = {}
+    for key in sorted(keys):
+        rule = _RULES[key]
+        found[key] = rule.default
+        if key in entry:
+            value = entry[key]
+            if isinstance(rule.default, float):
+                value = number(value, f"{where} has {key}")
+            if not rule.accepts(value):
+                raise UserError(f"{where} has {key} {entry[key]!r}; give {rule.give}")
+            found[key] = value
+    return found
 
 
 def _contract(data: Mapping[str, Any], file: str) -> RobotContract:
     needed = {"robot", "base_frame", "observations", "actions"}
     require_keys(data, needed, {"executed_action", "max_skew_s", "rate_hz", "workspace"}, file)
     sources = _entries(data, "observations", file, _source)
-    rate_hz = _value(data, "rate_hz", file)
+    values = _values(data, ("robot", "base_frame", "max_skew_s", "rate_hz"), file)
+    if math.isnan(values["rate_hz"]):
+        values["rate_hz"] = None
     return RobotContract(
-        _value(data, "robot", file),
-        _value(data, "base_frame", file),
-        tuple(source for source in sources if isinstance(source, ImageSource)),
-        tuple(source for source in sources if isinstance(source, VectorSource)),
-        tuple(_entries(data, "actions", file, _action)),
-        file,
-        _executed(data["executed_action"], file) if "executed_action" in data else None,
-        _value(data, "max_skew_s", file),
-        _workspace(data["workspace"], file) if "workspace" in data else None,
-        None if math.isnan(rate_hz) else rate_hz,
+        images=tuple(source for source in sources if isinstance(source, ImageSource)),
+        vectors=tuple(source for source in sources if isinstance(source, VectorSource)),
+        actions=tuple(_entries(data, "actions", file, _action)),
+        path=file,
+        executed=_executed(data["executed_action"], file) if "executed_action" in data else None,
+        workspace=_workspace(data["workspace"], file) if "workspace" in data else None,
+        **values,
     )
 
 
@@ -448,9 +408,7 @@ def _entries(
         )
     for name in found:
         if not isinstance(name, str):
-            raise UserError(
-                f"{file}: {section} has the name {name!r}; give text, in quotes if need be"
-            )
+            raise UserError(f"{file}: {section} has the name {name!r}; give text, in quotes")
     what = section.removesuffix("s")
     return [read(name, entry, f"{file}: {what} '{name}'") for name, entry in found.items()]
 
@@ -474,16 +432,14 @@ def _source(name: str, entry: Any, where: str) -> ImageSource | VectorSource:
 
 def _vector(name: str, entry: Mapping[str, Any], where: str) -> VectorSource:
     require_keys(entry, {"topic", "type", "fields"}, _SOURCE_KEYS, where)
-    rules = _values(entry, _SOURCE_KEYS, where)
-    return VectorSource(name, entry["topic"], entry["type"], _fields(entry, where), **rules)
+    values = _values(entry, _SOURCE_KEYS, where)
+    return VectorSource(name, entry["topic"], entry["type"], _fields(entry, where), **values)
 
 
 def _executed(entry: Any, file: str) -> VectorSource:
     where = f"{file}: executed_action"
     if not isinstance(entry, dict):
-        raise UserError(
-            f"{where} must have topic, type and fields; leave it out if nothing reports it"
-        )
+        raise UserError(f"{where} must have topic, type and fields; or leave it out")
     _type(entry, VECTOR_TYPES, where)
     return _vector(EXECUTED_ACTION, entry, where)
 
@@ -493,52 +449,44 @@ def _fields(entry: Mapping[str, Any], where: str) -> tuple[Field, ...]:
     items = entry["fields"]
     if not isinstance(items, list) or not items:
         raise UserError(f"{where} has fields {items!r}; give a list with one field for each value")
-    found = tuple(_field(item, where) for item in items)
-    paths = [field.path for field in found]
-    for path in paths:
-        if paths.count(path) > 1:
-            raise UserError(
-                f"{where} names field '{path}' twice; give each value a field of its own"
-            )
-    return found
-
-
-def _field(item: Any, where: str) -> Field:
-    data = {"field": item} if isinstance(item, str) else item
-    require_keys(data, {"field"}, {"scale", "min", "max"}, f"{where}, field {item!r},")
-    name = _value(data, "field", where)
-    what = f"{where}, field '{name}',"
-    scale, low, high = (_value(data, key, what) for key in ("scale", "min", "max"))
-    if not low < high:
-        raise UserError(f"{what} has min {low:g} and max {high:g}; give a min below the max")
-    return Field(name, scale, low, high)
+    found: dict[str, Field] = {}
+    for item in items:
+        data = {"field": item} if isinstance(item, str) else item
+        require_keys(data, {"field"}, {"scale", "min", "max"}, f"{where}, field {item!r},")
+        path = _values(data, ("field",), where)["field"]
+        what = f"{where}, field '{path}',"
+        values = _values(data, ("scale", "min", "max"), what)
+        low, high = values["min"], values["max"]
+        if not low < high:
+            raise UserError(f"{what} has min {low:g} and max {high:g}; give a min below the max")
+        if path in found:
+            raise UserError(f"{where} names field '{path}' twice; give each a field of its own")
+        found[path] = Field(path, values["scale"], low, high)
+    return tuple(found.values())
 
 
 def _workspace(entry: Any, file: str) -> Workspace:
     where = f"{file}: workspace"
     require_keys(entry, {"action", "position", "min", "max"}, set(), where)
-    low, high = (_corner(entry, key, where) for key in ("min", "max"))
+    for key in ("min", "max"):
+        if not isinstance(entry[key], list) or len(entry[key]) != 3:
+            raise UserError(f"{where} has {key} {entry[key]!r}; give a list of x, y and z in m")
+    low, high = (
+        tuple(number(value, f"{where} has in {key}") for value in entry[key])
+        for key in ("min", "max")
+    )
     if not all(a < b for a, b in zip(low, high, strict=True)):
-        raise UserError(
-            f"{where} has a min that is not below its max; give x, y and z of both corners"
-        )
+        raise UserError(f"{where} has a min that is not below its max; give both corners in m")
     return Workspace(str(entry["action"]), str(entry["position"]), low, high)
-
-
-def _corner(entry: Mapping[str, Any], key: str, where: str) -> tuple[float, float, float]:
-    values = entry[key]
-    if not isinstance(values, list) or len(values) != 3:
-        raise UserError(f"{where} has {key} {values!r}; give a list of x, y and z in m")
-    x, y, z = (number(value, f"{where} has in {key}") for value in values)
-    return x, y, z
 
 
 def _action(name: str, entry: Any, where: str) -> ActionSink:
     kind = _type(entry, COMMAND_TYPES, where)
     require_keys(entry, {"topic", "type", "fields"}, _ACTION_KEYS | {"limit"}, where)
-    limit, options = _value(entry, "limit", where), _values(entry, _ACTION_KEYS, where)
+    values = _values(entry, _ACTION_KEYS | {"limit"}, where)
+    limit = values.pop("limit")
     limits = (limit,) if isinstance(limit, str) else tuple(limit)
-    sink = ActionSink(name, entry["topic"], kind, _fields(entry, where), limits=limits, **options)
+    sink = ActionSink(name, entry["topic"], kind, _fields(entry, where), limits=limits, **values)
     _raise_first(where, _action_problems(sink))
     return sink
 
@@ -548,16 +496,12 @@ def _action_problems(sink: ActionSink) -> Iterator[str]:
     kind, size = sink.type, len(sink.fields)
     for key in ("per_second", "smooth"):
         if getattr(sink, key) and kind not in MOTION_TYPES:
-            yield (
-                f"has {key}, but {kind} is no velocity; leave {key} out, or choose of: "
-                f"{', '.join(MOTION_TYPES)}"
-            )
+            yield f"has {key}, but {kind} is no velocity; leave {key} out"
     usable = [name for name in LIMIT_KINDS if _fits(name, kind)]
     choice = ", ".join(usable) or "none, leave it out"
     if len(sink.limits) not in (0, 1, size):
         yield (
-            f"has {len(sink.limits)} limits; give one for the whole part or {size}, "
-            "one for each field"
+            f"has {len(sink.limits)} limits; give one for the whole part or {size}, one for each field"
         )
     for limit in sink.limits:
         if limit not in usable:
@@ -572,22 +516,17 @@ def _action_problems(sink: ActionSink) -> Iterator[str]:
                 f"{LIMIT_KINDS[limit].moves}; take a limit of its own for each field"
             )
     for field in sink.fields:
-        low, high = math.isfinite(field.minimum), math.isfinite(field.maximum)
-        if kind not in JOINT_TYPES and (field.minimum > -math.inf or field.maximum < math.inf):
+        what, low, high = f"has field '{field.path}'", field.minimum, field.maximum
+        if kind not in JOINT_TYPES and (low > -math.inf or high < math.inf):
+            yield f"{what} with min or max, which are for joints; leave them out, use limit:"
+        bounded = math.isfinite(low) and math.isfinite(high)
+        if kind in JOINT_TYPES and not bounded and not sink.limits:
             yield (
-                f"has field '{field.path}' with min or max, which are for joints; leave them out, "
-                "use limit:"
-            )
-        if kind in JOINT_TYPES and not (low and high) and not sink.limits:
-            yield (
-                f"has field '{field.path}', which moves a joint without a limit; add min: and max: "
-                "there, or limit: max_joint_rad_s"
+                f"{what}, which moves a joint without a limit; add min: and max: there, or "
+                "limit: max_joint_rad_s"
             )
         if field.path.split(".")[0] == "header":
-            yield (
-                f"has field '{field.path}', which is set by the node itself; name a field that "
-                "carries the command"
-            )
+            yield f"{what}, which is set by the node itself; name a field of the command"
     if kind == "std_msgs/Bool" and any(field.scale != 1.0 for field in sink.fields):
         yield f"has a scale, but {kind} is true or false; leave scale out"
 
@@ -606,10 +545,8 @@ def _contradictions(contract: RobotContract) -> Iterator[str]:
     """Yield which entries do not fit together."""
     types: dict[str, str] = {}
     for entry in (*contract.inputs, *contract.actions):
-        if types.setdefault(entry.topic, entry.type) != entry.type:
-            yield (
-                f"topic {entry.topic} has two types, {types[entry.topic]} and {entry.type}; keep one"
-            )
+        if (other := types.setdefault(entry.topic, entry.type)) != entry.type:
+            yield f"topic {entry.topic} has two types, {other} and {entry.type}; keep one"
     commands = {sink.topic: sink.name for sink in contract.actions}
     for source in contract.inputs:
         if source.topic in commands:
@@ -631,19 +568,32 @@ def _contradictions(contract: RobotContract) -> Iterator[str]:
             if contract.measurement_of(field.path) is None:
                 yield (
                     f"action '{sink.name}' limits the speed of joint '{field.path}', which no "
-                    "observation measures; add the joint to one of type sensor_msgs/JointState, or "
-                    "give it min: and max: in place of limit:"
+                    f"observation measures; add the joint to one of type {JOINT_STATE}, or give it "
+                    "min: and max: in place of limit:"
                 )
     for sink in contract.actions:
-        yield from _measured_problems(contract, sink)
-    if contract.workspace is not None:
-        yield from _workspace_problems(contract, contract.workspace)
+        if sink.measured:
+            yield from _measured_problems(contract, sink)
+    if (box := contract.workspace) is not None:
+        moved = next((sink for sink in contract.actions if sink.name == box.action), None)
+        axes = [] if moved is None else sorted(f".{field.path}"[-9:] for field in moved.fields)
+        is_velocity = moved is not None and moved.type in MOTION_TYPES
+        if not is_velocity or axes != [".linear.x", ".linear.y", ".linear.z"]:
+            yield (
+                f"workspace has action '{box.action}'; name an action part whose fields are linear.x, "
+                "linear.y and linear.z of a twist"
+            )
+        position = contract.vector(box.position)
+        paths = set() if position is None else {field.path for field in position.fields}
+        if not {f"pose.position.{axis}" for axis in "xyz"} <= paths:
+            yield (
+                f"workspace has position '{box.position}'; name an observation with the fields "
+                "pose.position.x, pose.position.y and pose.position.z in the base frame"
+            )
 
 
 def _measured_problems(contract: RobotContract, sink: ActionSink) -> Iterator[str]:
     """Yield why an observation does not measure the part that is computed from it."""
-    if not sink.measured:
-        return
     what = f"action '{sink.name}' has measured '{sink.measured}'"
     source = contract.vector(sink.measured)
     if source is None:
@@ -662,24 +612,6 @@ def _measured_problems(contract: RobotContract, sink: ActionSink) -> Iterator[st
             )
 
 
-def _workspace_problems(contract: RobotContract, box: Workspace) -> Iterator[str]:
-    sink = next((sink for sink in contract.actions if sink.name == box.action), None)
-    axes = [] if sink is None else sorted(f".{field.path}"[-9:] for field in sink.fields)
-    is_velocity = sink is not None and sink.type in MOTION_TYPES
-    if not is_velocity or axes != [".linear.x", ".linear.y", ".linear.z"]:
-        yield (
-            f"workspace has action '{box.action}'; name an action part whose fields are linear.x, "
-            "linear.y and linear.z of a twist"
-        )
-    source = contract.vector(box.position)
-    paths = set() if source is None else {field.path for field in source.fields}
-    if not {f"pose.position.{axis}" for axis in "xyz"} <= paths:
-        yield (
-            f"workspace has position '{box.position}'; name an observation with the fields "
-            "pose.position.x, pose.position.y and pose.position.z in the base frame"
-        )
-
-
 # Where a robot stands as an action, what would keep it there, and what measures its motion.
 
 Vector = npt.NDArray[np.float32]
@@ -696,19 +628,15 @@ def measured_goals(contract: RobotContract, spec: PolicySpec, observation: Obser
     for sink in contract.actions:
         if sink.type in JOINT_TYPES:
             where = spec.action_slices[sink.name]
-            fields = sink.fields[: where.stop - where.start]
-            goals[where] = [_goal(field, contract, observation) for field in fields]
+            goals[where] = math.nan
+            for index, field in zip(range(where.start, where.stop), sink.fields, strict=False):
+                if (measured := contract.measurement_of(field.path)) is not None:
+                    source, place = measured
+                    value = float(observation[source.name][place]) / source.fields[place].scale
+                    goals[index] = value / field.scale
     low, high = spec.action_limits
     nearer = np.where(goals >= spec.thresholds, high, low)
     return np.where(spec.binary_mask & np.isfinite(goals), nearer, goals).astype(np.float32)
-
-
-def _goal(field: Field, contract: RobotContract, observation: Observation) -> float:
-    measured = contract.measurement_of(field.path)
-    if measured is None:
-        return float("nan")
-    source, place = measured
-    return float(observation[source.name][place]) / source.fields[place].scale / field.scale
 
 
 def goal_sources(contract: RobotContract) -> tuple[VectorSource, ...]:

@@ -170,10 +170,7 @@ class ControlLoop:
     # One tick: `accepts`, `infer`, `finish` and `executed`.
 
     def step(self, observation: StampedObservation, now_s: float) -> PolicyTick | None:
-        """Run one whole tick in this thread. Return None to stand still.
-
-        now_s: the time in seconds on the clock that stamps the observations.
-        """
+        """Run one whole tick in this thread; None to stand still. now_s: on the clock of the stamps."""
         if not self.accepts(observation, now_s, now_s):
             return None
         try:
@@ -186,10 +183,7 @@ class ControlLoop:
         return tick
 
     def accepts(self, observation: StampedObservation, now_s: float, wall_s: float) -> bool:
-        """Return whether the policy may act on the observation. If it is too old, hold.
-
-        now_s: see `step`. wall_s: the time on a steady clock, in seconds.
-        """
+        """Return whether the policy may act on the observation; hold if it is too old. wall_s: steady."""
         if self.state in _NO_TICKS:
             return False
         try:
@@ -218,11 +212,7 @@ class ControlLoop:
         return bool(late)
 
     def infer(self, observation: StampedObservation, delay_s: float = 0.0) -> Inference:
-        """Write the memory once, and return the policy's own action.
-
-        delay_s: see `PolicyRunner.step`.
-        Raises `ObservationError` for an observation that must not enter the memory.
-        """
+        """Write the memory once, and return the policy's own action. Raises `ObservationError`."""
         started_s = time.perf_counter()
         seen = {**observation.values, **observation.see()}
         if observation.executed is not None and self.runner.tick:
@@ -265,10 +255,7 @@ class ControlLoop:
     # Without a usable observation.
 
     def hold(self, error: ObservationError, wall_s: float, *, ticked: bool = True) -> None:
-        """Stand still for want of a usable observation. Before the first good one, only wait.
-
-        wall_s: the time on a steady clock, in seconds. ticked: whether this costs a tick.
-        """
+        """Stand still for want of a usable observation; before the first good one, only wait."""
         if self.state in _NO_TICKS:
             return
         self.problem = str(error)
@@ -334,10 +321,7 @@ class ControlLoop:
             self.state = LoopState.WAITING
 
     def set_e_stop(self, stopped: bool, problem: str = "") -> None:
-        """Stop the ticks while `stopped`; afterwards the loop waits for an observation.
-
-        problem: why, for the diagnostics.
-        """
+        """Stop the ticks while `stopped`, for a problem; afterwards the loop waits for an observation."""
         if stopped:
             self.state, self.problem = LoopState.E_STOP, problem
         elif self.state is LoopState.E_STOP:
@@ -358,10 +342,7 @@ class ControlLoop:
         }
 
     def load(self, snapshot: Mapping[str, npt.NDArray[Any]]) -> None:
-        """Take over the memory of a `snapshot`.
-
-        If it is that of a goal, the loop rests until `begin_episode`, since goals end with their process.
-        """
+        """Take over the memory of a `snapshot`. Goals end with their process, so that one of a goal rests."""
         self.runner.restore(snapshot)
         self.last_stamp_ns = int(snapshot.get(LAST_STAMP, 0))
         self.for_goal = bool(snapshot.get(FOR_GOAL, False))
@@ -421,10 +402,7 @@ class Watchdog:
             self._loop.hold(error, time.monotonic(), ticked=False)
 
     def observe_for_person(self) -> tuple[Mapping[str, npt.NDArray[Any]], float]:
-        """Return what is measured now, and the time of its oldest value on the clock of ROS, in seconds.
-
-        Raises `ObservationError` if a person must not drive, either.
-        """
+        """Return what is measured and the ROS time of its oldest value (s), if a person may drive."""
         if self._loop.state is LoopState.E_STOP:
             raise MissingObservation(self._loop.description)
         if self._e_stop.stopped:

@@ -5,11 +5,10 @@ from __future__ import annotations
 import time
 from collections import Counter, deque
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import IntEnum
 
 import numpy as np
-from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus, KeyValue
+from diagnostic_msgs.msg import DiagnosticStatus, KeyValue
 from rclpy.node import Node
 
 from ttm_policy.commands import CommandMux
@@ -74,25 +73,22 @@ class TickStatistics:
         return float(np.median(last)) if last else 0.0
 
     def figures(self) -> dict[str, float]:
-        """Return the figures of the last ticks under their keys in diagnostics; none if there are too few.
-
-        A tick lasts from its beginning, and a latency from the capture of the oldest input, until the command
-        was sent.
-        """
+        """Return the figures of the last ticks under their keys in diagnostics; none if there are too few."""
         if len(self._periods) < FEWEST or len(self._ticks) < FEWEST:
             return {}
         periods, ticks = np.array(self._periods), np.array(self._ticks)
-        latencies = np.array(self._latencies)
+        tick_p50, tick_p99 = np.percentile(ticks, (50, 99)) * 1e3
+        latency_p50, latency_p99 = np.percentile(self._latencies, (50, 99)) * 1e3
         return {
             "rate_hz": float(1.0 / periods.mean()),
             "late_share": float((periods > LATE * self.period_s).mean()),
             "period_p99_ms": float(np.percentile(periods, 99)) * 1e3,
             "closest_ticks_ms": float(periods.min()) * 1e3,
-            "tick_p50_ms": float(np.median(ticks)) * 1e3,
-            "tick_p99_ms": float(np.percentile(ticks, 99)) * 1e3,
+            "tick_p50_ms": float(tick_p50),
+            "tick_p99_ms": float(tick_p99),
             "tick_worst_ms": float(ticks.max()) * 1e3,
-            "latency_p50_ms": float(np.median(latencies)) * 1e3,
-            "latency_p99_ms": float(np.percentile(latencies, 99)) * 1e3,
+            "latency_p50_ms": float(latency_p50),
+            "latency_p99_ms": float(latency_p99),
         }
 
 
@@ -104,40 +100,25 @@ class Level(IntEnum):
     ERROR = 2
 
 
-@dataclass(frozen=True)
-class Threshold:
-    """Two limits of one figure, from which on it is a warning or an error."""
-
-    warn: float
-    error: float
-
-
-THRESHOLDS: Mapping[str, Threshold] = {
-    "late_share": Threshold(0.01, 0.2),
+THRESHOLDS: Mapping[str, tuple[float, float]] = {
+    "late_share": (0.01, 0.2),
     # The network's time and the thread switches, as a share of the period.
-    "tick_p99_share": Threshold(0.8, 1.5),
+    "tick_p99_share": (0.8, 1.5),
     # The age of the oldest input as a share of max_age_s; beyond 1 the robot stands still.
-    "input_age_share": Threshold(0.7, 1.0),
+    "input_age_share": (0.7, 1.0),
 }
-"""The figures that are judged while the policy is running."""
+"""The figures that are judged while the policy is running, and above what they are a warning or an error."""
 
 
 def judge(figures: Mapping[str, float]) -> tuple[Level, str]:
     """Return the worst level of the figures, and the first of those that cause it in words."""
     worst, text = Level.OK, ""
     for name, value in figures.items():
-        threshold = THRESHOLDS[name]
-        for level, limit in ((Level.ERROR, threshold.error), (Level.WARN, threshold.warn)):
+        warn, error = THRESHOLDS[name]
+        for level, limit in ((Level.ERROR, error), (Level.WARN, warn)):
             if value > limit and level > worst:
                 worst, text = level, f"{name} is {value:.3g}, above {limit:g}"
     return worst, text
-
-
-_LEVELS = {
-    LoopState.RUNNING: Level.OK,
-    LoopState.STOPPED: Level.ERROR,
-    LoopState.E_STOP: Level.ERROR,
-}
 
 
 class TickRecord:
@@ -160,11 +141,7 @@ class TickRecord:
         self.statistics = TickStatistics(loop.runner.spec.control_dt_s)
 
     def begin(self, tick: PendingTick, now_ns: int) -> float:
-        """Count a tick that begins. Return how late its command will be in force, in seconds.
-
-        That is the age of its oldest input and what the last ticks took from their beginning until their
-        commands were sent. In lockstep the simulator waits, and nothing is late.
-        """
+        """Count a tick that begins; return how late its command will be, in seconds; 0 in lockstep."""
         self.statistics.begin(tick.wall_s)
         age_s = (now_ns - tick.observation.oldest_ns) * 1e-9
         late = not self._inputs.lockstep
@@ -182,10 +159,7 @@ class TickRecord:
                 self.statistics.limits_hit[name] += 1
 
     def status(self, name: str, *, active: bool) -> DiagnosticStatus:
-        """Return the status of the policy.
-
-        It is OK only while ticks run within the declared thresholds; the message says why it is not.
-        """
+        """Return the status, which is OK only while ticks run within the declared thresholds."""
         ages_s = self._inputs.ages_s(self._node.get_clock().now().nanoseconds)
         figures = self.statistics.figures()
         level, message = self._judge(ages_s, figures, active=active)
@@ -194,9 +168,13 @@ class TickRecord:
             **{key: format(value, _FORMATS.get(key, ".1f")) for key, value in figures.items()},
             **{f"age of {name} (s)": f"{age:.3f}" for name, age in ages_s.items()},
         }
-        status = plain_status(name, bytes([level]), message)
-        status.values = [KeyValue(key=key, value=value) for key, value in values.items()]
-        return status
+        return DiagnosticStatus(
+            name=name,
+            hardware_id="ttm_policy",
+            level=bytes([level]),
+            message=message,
+            values=[KeyValue(key=key, value=value) for key, value in values.items()],
+        )
 
     def _judge(
         self, ages_s: Mapping[str, float], figures: Mapping[str, float], *, active: bool
@@ -239,22 +217,3 @@ class TickRecord:
             "told_delay_ms": f"{told_delay_s * 1e3:.1f}",
             "wanted_rate_hz": f"{1 / statistics.period_s:g}",
         }
-
-
-def plain_status(name: str, level: bytes, message: str) -> DiagnosticStatus:
-    """Return a status without values, such as that of a node without a policy."""
-    return DiagnosticStatus(name=name, hardware_id="ttm_policy", level=level, message=message)
-
-
-class DiagnosticsTopic:
-    """The topic `/diagnostics`, for the policy of one node."""
-
-    def __init__(self, node: Node):
-        self._node, self.name = node, f"{node.get_fully_qualified_name()}: policy"
-        self._publisher = node.create_publisher(DiagnosticArray, "/diagnostics", 10)
-
-    def publish(self, status: DiagnosticStatus) -> None:
-        """Publish a status, stamped with the time now."""
-        message = DiagnosticArray(status=[status])
-        message.header.stamp = self._node.get_clock().now().to_msg()
-        self._publisher.publish(message)

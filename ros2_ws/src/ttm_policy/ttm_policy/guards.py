@@ -17,8 +17,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from rclpy.clock import Clock
-from rclpy.clock_type import ClockType
 from rclpy.executors import ExternalShutdownException, SingleThreadedExecutor
 from rclpy.node import Node
 from rclpy.publisher import Publisher
@@ -29,6 +27,7 @@ from std_srvs.srv import Trigger
 
 from ttm.policy.errors import MalformedObservation, ObservationError, StaleObservation, printable
 from ttm_policy.contract import ImageSource, VectorSource
+from ttm_policy.programs import steady_timer
 from ttm_policy.qos import MessageInfo, listen, publisher_of
 
 SWITCH_INTERVAL_S = 0.001
@@ -186,10 +185,7 @@ class EStop:
             button.pressed = pressed
 
     def arm(self, living: Collection[bytes]) -> bool:
-        """Let the robot move again. Return False while a button is pressed.
-
-        living: the publishers that are there. What others have said last is forgotten.
-        """
+        """Let the robot move unless a button of the `living` publishers is pressed; return whether it may."""
         self._buttons = {
             publisher: button
             for publisher, button in self._buttons.items()
@@ -239,7 +235,7 @@ class EStop:
         return wall_s - self._expected_s < FIRST_STATE_S
 
 
-TOPIC = "e_stop"
+E_STOP_TOPIC = "e_stop"
 SILENCE_LOOKS = 4
 """How often a silence of `e_stop_timeout_s` is looked for within that time."""
 SHORT = "it was pressed for a moment"
@@ -261,13 +257,10 @@ class EStopTopic:
         self._unread = False
         """Whether nobody has read `problem` since the newest stop."""
         self._on_change = stop.on_news = on_change
-        topic = self._node.resolve_topic_name(TOPIC)
+        topic = self._node.resolve_topic_name(E_STOP_TOPIC)
         listen(stop.node, Bool, topic, self._receive, keeps=lambda m: bool(m.data), apart=True)
         if e_stop.timeout_s:
-            steady = Clock(clock_type=ClockType.STEADY_TIME)
-            stop.node.create_timer(
-                e_stop.timeout_s / SILENCE_LOOKS, self._stop_if_needed, clock=steady
-            )
+            steady_timer(stop.node, e_stop.timeout_s / SILENCE_LOOKS, self._stop_if_needed)
         self._service = self._node.create_service(Trigger, "~/rearm", self._rearm)
 
     @property
@@ -291,7 +284,7 @@ class EStopTopic:
         return self._stop.stopped
 
     def _problem(self) -> str:
-        return self._e_stop.problem(time.monotonic(), self._node.count_publishers(TOPIC))
+        return self._e_stop.problem(time.monotonic(), self._node.count_publishers(E_STOP_TOPIC))
 
     def _stop_if_needed(self) -> None:
         """Stop the robot if it must not move; on the thread that does so."""
@@ -302,7 +295,7 @@ class EStopTopic:
 
     def _receive(self, message: Bool, info: MessageInfo) -> None:
         publisher = publisher_of(info)
-        alone = publisher is None and self._node.count_publishers(TOPIC) <= 1
+        alone = publisher is None and self._node.count_publishers(E_STOP_TOPIC) <= 1
         facts = {"sent_ns": info["source_timestamp"], "alone": alone}
         with self._stop.lock:
             self._e_stop.heard(message.data, time.monotonic(), publisher, **facts)
@@ -310,7 +303,7 @@ class EStopTopic:
         self._stop.tell()
 
     def _rearm(self, _: Trigger.Request, response: Trigger.Response) -> Trigger.Response:
-        infos = self._node.get_publishers_info_by_topic(self._node.resolve_topic_name(TOPIC))
+        infos = self._node.get_publishers_info_by_topic(self._node.resolve_topic_name(E_STOP_TOPIC))
         with self._stop.lock:
             response.success = self._e_stop.arm([bytes(info.endpoint_gid) for info in infos])
             problem = self._problem()
@@ -432,10 +425,7 @@ class ClockWatch:
         self._moved_s = 0.0
 
     def require_running(self, now_ns: int, wall_s: float, max_age_s: float) -> None:
-        """Raise `StaleObservation` if the clock has stood still for more than `max_age_s`.
-
-        now_ns: what the clock of ROS shows at the wall time `wall_s`.
-        """
+        """Raise `StaleObservation` if the clock of ROS has stood still for more than `max_age_s`."""
         if now_ns != self._now_ns:
             self._now_ns, self._moved_s = now_ns, wall_s
         if wall_s - self._moved_s > max_age_s:
@@ -491,10 +481,7 @@ def require_contrast(frame: npt.NDArray[np.uint8], source: ImageSource) -> None:
 
 
 def require_plausible(values: npt.NDArray[np.float32], source: VectorSource) -> None:
-    """Raise `MalformedObservation` for values (K,) outside of the bounds of the contract.
-
-    NaN passes here; the policy's own check of an observation names it.
-    """
+    """Raise `MalformedObservation` for values (K,) outside of the contract's bounds. NaN passes here."""
     for value, field in zip(values, source.fields, strict=True):
         ends = np.float32(field.minimum * field.scale), np.float32(field.maximum * field.scale)
         if value < min(ends) or value > max(ends):

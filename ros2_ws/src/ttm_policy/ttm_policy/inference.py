@@ -21,8 +21,6 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 import torch
-from rclpy.clock import Clock
-from rclpy.clock_type import ClockType
 from rclpy.guard_condition import GuardCondition
 from rclpy.node import Node
 
@@ -35,6 +33,7 @@ from ttm_policy.contract import load_contract
 from ttm_policy.limits import SafetyLimits
 from ttm_policy.messages import CommandCodec, check_fields
 from ttm_policy.parameters import PolicyParameters
+from ttm_policy.programs import steady_timer
 
 Result = TypeVar("Result")
 Then = Callable[["Future[Any]"], object]
@@ -65,8 +64,7 @@ class Worker:
         self._pending = 0
         self._lock = threading.Lock()
         self._guard: GuardCondition | None = node.create_guard_condition(self.deliver)
-        steady = Clock(clock_type=ClockType.STEADY_TIME)
-        self._timer = node.create_timer(LOOK_S, self.deliver, clock=steady)
+        self._timer = steady_timer(node, LOOK_S, self.deliver)
         # A daemon, since a process that is told to end does not wait for a language model.
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
@@ -79,11 +77,7 @@ class Worker:
     def submit(
         self, call: Callable[[], Result], then: Callable[[Future[Result]], object] = Future.result
     ) -> Future[Result]:
-        """Run `call` after all earlier calls, and return its future.
-
-        then: is called with the future by the thread that spins the node. By default an exception of
-        `call` is raised there.
-        """
+        """Run `call` after all earlier ones. then: gets the future in the node's thread."""
         future: Future[Result] = Future()
         self._pending += 1
         self._calls.put((future, call, then))
@@ -101,10 +95,7 @@ class Worker:
             self.on_idle()
 
     def close(self, timeout_s: float = 0.5) -> bool:
-        """Drop the calls that have not begun, and end the thread.
-
-        Return whether it has ended within `timeout_s`. The results of dropped calls never come.
-        """
+        """Drop the calls that have not begun, and end the thread; return whether it has ended in time."""
         with suppress(queue.Empty):  # the thread may take a call at the same time
             while True:
                 self._calls.get_nowait()
@@ -142,20 +133,14 @@ class Instructions:
     """
 
     def __init__(self, say: Callable[[str], object] = lambda _: None) -> None:
-        """say: gets a line for each instruction that the policy was not trained on, at its first time, and
-        one while the language model loads.
-        """
+        """say: gets a line when the policy was not trained on a text, and when the language model loads."""
         self._say = say
         self._embed = lru_cache(maxsize=1024)(self._compute)
         self._process: subprocess.Popen[str] | None = None
         self._closed = False
 
     def reset(self, runner: PolicyRunner, text: str) -> None:
-        """Empty the memory of `runner`, and put an instruction into force.
-
-        This blocks for seconds if the language model is needed. Raises `UserError`, and changes
-        nothing, if there is no embedding of the text.
-        """
+        """Empty the memory under an instruction. Without an embedding: `UserError`, and no change."""
         embedding = None
         if text not in runner.policy.known_instructions:
             embedding = self._embed(text, runner.policy)

@@ -165,10 +165,7 @@ class Inputs:
         return [label for name, label in self._labels.items() if name not in self._newest]
 
     def complete_stamp_ns(self) -> int | None:
-        """Return the stamp that all newest messages share.
-
-        None while their stamps differ, and for an observation that was refused.
-        """
+        """Return the stamp that all newest messages share; None if they differ, or it was refused."""
         if self.missing():
             return None
         stamps = {stamp_to_ns(message.header.stamp) for message in self._newest.values()}
@@ -198,10 +195,7 @@ class Inputs:
         }
 
     def frames(self) -> dict[str, int]:
-        """Return the stamp (ns) of the newest frame of each camera that must not repeat a frame.
-
-        It is -1, older than any other, for a camera of which nothing was received yet.
-        """
+        """Return the stamp (ns) of the newest frame of each camera that must not repeat one; -1 for none."""
         if self.lockstep:  # there, every observation has a new stamp
             return {}
         return {
@@ -243,10 +237,7 @@ class Inputs:
         )
 
     def waits_for(self) -> str:
-        """Return which inputs have sent nothing yet, and which of their topics nobody publishes.
-
-        It is an empty text if all have.
-        """
+        """Return which inputs have sent nothing yet, and which of them nobody publishes; or an empty text."""
         missing = self.missing()
         if not missing:
             return ""
@@ -330,7 +321,7 @@ def _to_frames(
 # `sensor_msgs/JointState` with the values of the action under names such as `base.0`, in the units of the
 # spec. NaN leaves a value as it is in force. `header.frame_id` names the person.
 
-TOPIC = "person_command"
+PERSON_TOPIC = "person_command"
 DRIVER_TOPIC = "driver"
 """The topic on which the policy node says who drives, as text."""
 POLICY, PERSON = "policy", "person"

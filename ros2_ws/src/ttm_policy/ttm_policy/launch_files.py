@@ -112,18 +112,11 @@ def recorder(given: Given) -> list[LaunchDescriptionEntity]:
 
 
 def _checkpoint(own: Mapping[str, Any], elsewhere: str) -> str:
-    """Return the path of the policy that is to drive the simulated robot, or an empty text.
-
-    elsewhere: the name of a policy node that was started otherwise. Raises `UserError` if there is no such
-    file, or no simulated robot.
-    """
+    """Return the path of the policy that is to drive the simulated robot, or an empty text."""
     if not own.get("checkpoint"):
         return ""
     if not own.get("sim"):
-        raise UserError(
-            "argument checkpoint is a policy for the simulated robot; add sim:=true, or start it by "
-            "robot.launch.py and give its node's name by policy:=policy_node"
-        )
+        raise UserError("argument checkpoint is a policy for the simulated robot; add sim:=true")
     if elsewhere:
         raise UserError("argument checkpoint starts a policy; leave out policy")
     return str(checkpoint_path(own["checkpoint"]).resolve())
@@ -162,11 +155,7 @@ class _Launch:
         given: Mapping[str, Any] | None = None,
         **options: Any,
     ) -> Node:
-        """Return a node of the package with its namespace, topics and parameters; the launch ends with it.
-
-        defaults: what a parameter file of the user overrules. given: what overrules that; None for the
-        arguments that are parameters of the node.
-        """
+        """Return a node. A user's parameter file overrules `defaults`, and `given` overrules both."""
         own, values = self.own, dict(self.given[PARAMETERS[name]] if given is None else given)
         if "use_sim_time" in own and name != SIM_NODE:
             values["use_sim_time"] = own["use_sim_time"]
@@ -239,10 +228,7 @@ def launch_description(
 
 
 def _argument(parameters: Sequence[DeclaredParameter]) -> DeclareLaunchArgument:
-    """Return the argument with its help, unit and accepted values, for `--show-args`.
-
-    parameters: of this name; those of the policy stand before those of the simulated robot.
-    """
+    """Return the argument with its help, unit and range, of parameters that share its name."""
     first, about = parameters[0], parameters[0].about
     details = "; ".join(text for text in (about.unit, first.range_text) if text)
     texts = [about.help + (f" ({details})" if details else "")]

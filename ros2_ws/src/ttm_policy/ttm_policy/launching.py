@@ -112,10 +112,7 @@ Given = Mapping[type[NodeParameters], Mapping[str, Any]]
 
 
 def read_value(parameter: DeclaredParameter, text: str) -> Any:
-    """Return the value of an argument. Raises `UserError` if it has a wrong type or is out of range.
-
-    In paths, `~` stands for the home folder.
-    """
+    """Return the value of an argument, a path without ~. Raises `UserError` for a wrong type or range."""
     try:
         value = _BOOLS[text.lower()] if parameter.type is bool else parameter.type(text)
     except (KeyError, ValueError):
@@ -127,10 +124,7 @@ def read_value(parameter: DeclaredParameter, text: str) -> Any:
 
 
 def read_values(kinds: Sequence[type[NodeParameters]], given: Mapping[str, str]) -> Given:
-    """Return the values that were given for each of `kinds`.
-
-    An argument that several of them have counts for all of them.
-    """
+    """Return the values given for each of `kinds`; one that several of them have counts for all."""
     return {
         kind: {
             parameter.name: read_value(parameter, given[parameter.name])

@@ -39,7 +39,7 @@ Observation = Mapping[str, npt.NDArray[np.generic]]
 
 EPSILON = float(np.finfo(np.float64).eps)
 """What rounding may add to a length, in relation to it."""
-TOPIC = "robot_description"
+DESCRIPTION_TOPIC = "robot_description"
 """Where robot_state_publisher publishes the URDF."""
 FIRST_S = 5.0
 """How long the robot waits for a description that somebody publishes, in seconds."""
@@ -84,15 +84,15 @@ class SafetyLimits:
     ):
         """limits: a value above 0 for each name in `ttm_policy.parameters.LIMITS`.
 
-        period_s: the time between two commands, in seconds; None for a tick of the spec. lasts_s: how
-        long a command may be in force at most, in seconds, which counts for a workspace; None for a tick.
+        period_s: the time between two commands. lasts_s: how long a command may be in force at most,
+        which counts for a workspace. Both are in seconds, and None stands for a tick of the spec.
         """
-        lasts_s = spec.control_dt_s if lasts_s is None else lasts_s
-        period_s = spec.control_dt_s if period_s is None else period_s
         self._contract = contract
         self._low, self._high = spec.action_limits
         self._parts = [
-            _PartLimiter(sink, contract, spec, period_s, lasts_s)
+            _PartLimiter(
+                sink, contract, spec, period_s or spec.control_dt_s, lasts_s or spec.control_dt_s
+            )
             for sink in contract.actions
             if sink.limits or sink.type in JOINT_TYPES
         ]
@@ -154,19 +154,13 @@ class SafetyLimits:
         return limited
 
     def halt(self, topics: Collection[str] | None = None) -> None:
-        """Note that the robot was stopped: the next motion begins at rest, where the robot is then.
-
-        topics: only those parts are at rest that are sent there; None for all.
-        """
+        """Note that all parts, or those sent to `topics`, were stopped: the next motion begins at rest."""
         for part in self._parts:
             if topics is None or part.topic in topics:
                 part.halt()
 
     def stopped(self, values: Vector) -> Vector:
-        """Return what remains of a command (A,) when the robot stands still: (A,).
-
-        Nothing moves, and the gripper keeps what it holds. This is what `CommandCodec.stop` commands.
-        """
+        """Return what remains of a command (A,) when the robot stands still: no motion, the same grip."""
         still = values.copy()
         for where in self._motion:
             still[where] = 0.0
@@ -177,7 +171,10 @@ class _PartLimiter:
     """Bounds the numbers of one action part after `scale` and `per_second`.
 
     A part that one value drives through several fields is bounded by the strictest of them.
+    `SafetyLimits` sets `limits` and `joints`.
     """
+
+    limits: Mapping[str, float]
 
     def __init__(
         self,
@@ -187,8 +184,6 @@ class _PartLimiter:
         period_s: float,
         lasts_s: float,
     ):
-        """period_s, lasts_s: as for `SafetyLimits`, which sets `limits` and `joints`, too."""
-        self.limits: Mapping[str, float] = {}
         self.joints: Mapping[str, JointLimit] = {}
         self.where, self.topic = spec.action_slices[sink.name], sink.topic
         size = self.where.stop - self.where.start
@@ -197,17 +192,18 @@ class _PartLimiter:
         self._is_position = sink.type in JOINT_TYPES
         # One value for several fields has all fields, else each value has one of its own.
         self._fields = [sink.fields] if size == 1 else [(field,) for field in sink.fields]
-        self._leading = [max(fields, key=lambda field: abs(field.scale)) for fields in self._fields]
-        per_second = self._tick_s if sink.per_second else 1.0
-        self._gain = np.array([field.scale for field in self._leading]) / per_second
+        leading = [max(fields, key=lambda field: abs(field.scale)) for fields in self._fields]
+        self._gain = np.array([field.scale for field in leading])
+        if sink.per_second:
+            self._gain = self._gain / self._tick_s
         each = [slice(i, i + 1) for i in range(size)]
         self._groups = [slice(0, size)] if len(self._kinds) == 1 and not self._is_position else each
         self._filter = MotionFilter(self._groups, self._period_s)
-        self._measured = [contract.measurement_of(field.path) for field in self._leading]
+        self._measured = [contract.measurement_of(field.path) for field in leading]
         self._last: Numbers | None = None
         box = contract.workspace
         here = box is not None and box.action == sink.name
-        self._box = _Box(box, contract, self._leading, lasts_s) if box and here else None
+        self._box = _Box(box, contract, leading, lasts_s) if box and here else None
         self._ramp_s = RAMP * self._tick_s if sink.smooth else 0.0
 
     def halt(self) -> None:
@@ -236,7 +232,8 @@ class _PartLimiter:
                 before = self._filter.speed
                 way = self._box.way(before, late_s, now_s) + _to_sides(before, ramp_s)
                 allowed = self._box.keep_inside(allowed, observation, way)
-                self._box.commanded(allowed, now_s)
+                if now_s is not None:
+                    self._box.sent.append((now_s, allowed))
             self._filter.commanded(allowed)
             moved = (allowed + start / self._period_s) / scale
             wanted = np.where(allowed == speed, wanted, moved)
@@ -284,7 +281,10 @@ class _PartLimiter:
 
 
 class _Box:
-    """Keeps a point within a workspace by its velocity, which may last for `lasts_s`."""
+    """Keeps a point within a workspace by its velocity, which may last for `lasts_s`.
+
+    `sent` has the velocities that were commanded, (3,), and when in seconds.
+    """
 
     def __init__(
         self, box: Workspace, contract: RobotContract, fields: list[Field], lasts_s: float
@@ -295,28 +295,19 @@ class _Box:
         source = contract.vector(box.position)
         assert source is not None, "contracts are checked when they are read"
         paths = [field.path for field in source.fields]
-        wanted = [f"pose.position.{'xyz'[axis]}" for axis in axes]
-        self._measured = [(source, paths.index(path)) for path in wanted]
-        self._sent: deque[tuple[float, Numbers]] = deque()
-
-    def commanded(self, velocity: Numbers, now_s: float | None) -> None:
-        """Note the velocity (3,) that is in force from now on. now_s: None if nobody will ask."""
-        if now_s is not None:
-            self._sent.append((now_s, velocity))
+        self._measured = [(source, paths.index(f"pose.position.{'xyz'[axis]}")) for axis in axes]
+        self.sent: deque[tuple[float, Numbers]] = deque()
 
     def way(self, before: Numbers, late_s: float, now_s: float | None) -> Numbers:
-        """Return how far the point has gone towards low and high sides since it was observed, (2, 3).
-
-        before: (3,), the velocity that was commanded last, which alone counts without `now_s`.
-        """
+        """Return how far the point went to low and high sides since it was seen, (2, 3)."""
         if now_s is None:
             return _to_sides(before, late_s)
-        seen_s = now_s - late_s
-        while self._sent and not seen_s - self._lasts_s <= self._sent[0][0] <= now_s:
-            self._sent.popleft()
-        ends = [*(begun_s for begun_s, _ in self._sent), now_s][1:]
+        seen_s, sent = now_s - late_s, self.sent
+        while sent and not seen_s - self._lasts_s <= sent[0][0] <= now_s:
+            sent.popleft()
+        ends = [*(begun_s for begun_s, _ in sent), now_s][1:]
         way = np.zeros((2, len(before)))
-        for (begun_s, velocity), end_s in zip(self._sent, ends, strict=True):
+        for (begun_s, velocity), end_s in zip(sent, ends, strict=True):
             last_s = min(end_s, begun_s + self._lasts_s)
             way += _to_sides(velocity, max(0.0, last_s - max(begun_s, seen_s)))
         return way
@@ -348,10 +339,7 @@ def _read(observation: Observation, source: VectorSource, index: int) -> float:
 
 
 def _rounded(wanted: Numbers, values: Vector, low: Numbers, high: Numbers) -> Vector:
-    """Return float32 numbers that rounding does not carry over a bound.
-
-    Where `wanted` is the value itself, its bits stay.
-    """
+    """Return float32 numbers that rounding does not carry over a bound. Unchanged values keep their bits."""
     result = wanted.astype(np.float32)
     result = np.where(result > high, np.nextafter(result, np.float32(-np.inf)), result)
     result = np.where(result < low, np.nextafter(result, np.float32(np.inf)), result)
@@ -379,18 +367,14 @@ class MotionFilter:
     def __init__(self, groups: Sequence[slice], period_s: float):
         """groups: slices of the n numbers whose length is bounded together."""
         self._groups, self._period_s = tuple(groups), period_s
-        size = max(group.stop for group in self._groups)
-        self.speed, self._acceleration = np.zeros(size), np.zeros(size)
+        self.speed = np.zeros(max(group.stop for group in self._groups))
+        self._acceleration = np.zeros_like(self.speed)
 
     def apply(self, wanted: Numbers, bounds: Sequence[MotionBounds]) -> Numbers:
-        """Return the speeds (n,) that may be commanded. What is within the bounds keeps its bits.
-
-        bounds: one for each group.
-        """
+        """Return the speeds (n,) within the bounds of each group. What is within them keeps its bits."""
         allowed = wanted.copy()
         for group, most in zip(self._groups, bounds, strict=True):
-            target = shorten(wanted[group], most.speed)
-            allowed[group] = self._step(group, target, most)
+            allowed[group] = self._step(group, shorten(wanted[group], most.speed), most)
         return allowed
 
     def commanded(self, speed: Numbers) -> None:
@@ -450,28 +434,26 @@ class RobotDescription:
     """
 
     def __init__(self, node: Node, *limits: SafetyLimits):
-        self._node, self._limits = node, limits
-        self._waits = True
+        self._node, self._limits, self._waits = node, limits, True
         self._expected_s: float | None = None
-        self._subscription = node.create_subscription(String, TOPIC, self._on_description, LATCHED)
+        self._subscription = node.create_subscription(
+            String, DESCRIPTION_TOPIC, self._on_description, LATCHED
+        )
 
     @property
     def problem(self) -> str:
         """Why the robot must not move yet, or an empty text."""
-        if not self._waits or not self._node.count_publishers(TOPIC):
+        if not self._waits or not self._node.count_publishers(DESCRIPTION_TOPIC):
             return ""
         now_s = time.monotonic()
         if self._expected_s is None:
             self._expected_s = now_s
         if now_s - self._expected_s < FIRST_S:
-            return (
-                f"{TOPIC} is published, but has not come yet; its limits of the joints are needed"
-            )
+            return f"{DESCRIPTION_TOPIC} is published, but has not come yet; its limits are needed"
         self._waits = False
         self._node.get_logger().warning(
-            f"{TOPIC} is published, but has not come within {FIRST_S:g} s: the limits of the joints are "
-            "those of the contract alone; publish it as robot_state_publisher does, reliable and "
-            "transient local"
+            f"{DESCRIPTION_TOPIC} is published, but has not come within {FIRST_S:g} s: joints have the "
+            "limits of the contract alone; publish it reliable and transient local"
         )
         return ""
 
@@ -484,7 +466,7 @@ class RobotDescription:
         except UserError as error:
             self._node.get_logger().error(str(error))
         else:
-            self._node.get_logger().info(f"limits of the joints are those of {TOPIC}")
+            self._node.get_logger().info(f"limits of the joints are those of {DESCRIPTION_TOPIC}")
 
     def close(self) -> None:
         """Destroy the subscription."""
@@ -499,21 +481,18 @@ def read_joint_limits(description: str) -> Mapping[str, JointLimit]:
     """
     if len(description) > LONGEST:
         raise UserError(
-            f"robot_description has {len(description)} characters; at most {LONGEST} are read: publish the "
-            "URDF without what is no part of it, such as the meshes themselves"
+            f"robot_description has {len(description)} characters; at most {LONGEST} are read: publish "
+            "the URDF without meshes"
         )
     if "<!DOCTYPE" in description:  # a few entities can stand for gigabytes
         raise UserError("robot_description has a <!DOCTYPE>, which no URDF needs; remove it")
     try:
         robot = _parse(description)
     except ElementTree.ParseError as error:
-        raise UserError(
-            f"robot_description is no URDF ({error}); publish the URDF's text"
-        ) from error
+        raise UserError(f"robot_description is no URDF ({error}); publish a URDF") from error
     if robot.first != "robot":
         raise UserError(
-            f"robot_description is no URDF, its first element is <{robot.first}> and not <robot>; "
-            "publish the URDF's text"
+            f"robot_description is no URDF, its first element is <{robot.first}>; publish a URDF"
         )
     return {
         str(joint.get("name")): _limit(joint, limits[0] if limits else None)
@@ -523,7 +502,7 @@ def read_joint_limits(description: str) -> Mapping[str, JointLimit]:
 
 
 class _Robot:
-    """What is read of a URDF. No tree is made, which takes long to make and to throw away."""
+    """What is read of a URDF, as a target of the XML parser: a tree takes long to make and to throw away."""
 
     def __init__(self) -> None:
         self.first = ""
@@ -571,33 +550,32 @@ def _parse(text: str) -> _Robot:
 
 def _limit(joint: Attributes, limit: Attributes | None) -> JointLimit:
     if limit is None:
-        return JointLimit()
+        return NO_LIMIT
     name = joint.get("name")
-    velocity = _number(limit, "velocity", math.inf, name)
+
+    def number(key: str, default: float) -> float:
+        text = limit.get(key, str(default))
+        try:
+            found = float(text)
+        except ValueError:
+            found = math.nan
+        if math.isnan(found):
+            raise UserError(
+                f"robot_description has {key}={text!r} for joint '{name}'; give a number in the URDF"
+            )
+        return found
+
+    # A velocity of 0 stands for an unknown one in many URDF files.
+    velocity = number("velocity", math.inf) or math.inf
     if velocity < 0:
         raise UserError(
             f"robot_description has velocity {velocity:g} for joint '{name}'; give 0 or more in the URDF"
         )
     if joint.get("type") == "continuous":
-        return JointLimit(velocity=velocity or math.inf)
-    lower, upper = (_number(limit, key, 0.0, name) for key in ("lower", "upper"))
+        return JointLimit(velocity=velocity)
+    lower, upper = number("lower", 0.0), number("upper", 0.0)
     if lower > upper:
         raise UserError(
-            f"robot_description has lower {lower:g} above upper {upper:g} for joint '{name}'; mend "
-            "the URDF"
+            f"robot_description has lower {lower:g} above upper {upper:g} for joint '{name}'; mend it"
         )
-    # A velocity of 0 stands for an unknown one in many URDF files.
-    return JointLimit(lower, upper, velocity or math.inf)
-
-
-def _number(limit: Attributes, key: str, default: float, name: str | None) -> float:
-    text = limit.get(key, str(default))
-    try:
-        number = float(text)
-    except ValueError:
-        number = math.nan
-    if math.isnan(number):
-        raise UserError(
-            f"robot_description has {key}={text!r} for joint '{name}'; give a number in the URDF"
-        )
-    return number
+    return JointLimit(lower, upper, velocity)

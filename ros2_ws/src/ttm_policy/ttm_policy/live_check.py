@@ -9,8 +9,7 @@ import math
 import sys
 import time
 from collections import deque
-from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
@@ -25,13 +24,12 @@ from sensor_msgs.msg import JointState
 from std_msgs.msg import String
 
 from ttm.policy.errors import ObservationError, UserError, printable
-from ttm.policy.files import read_checkpoint_spec
-from ttm.policy.spec import CameraSpec, PolicySpec
+from ttm.policy.spec import CameraSpec, PolicySpec, read_checkpoint_spec
 from ttm_policy.contract import JOINT_TYPES, ImageSource, RobotContract, VectorSource, load_contract
-from ttm_policy.guards import TOPIC, require_contrast, require_frame_id, require_plausible
+from ttm_policy.guards import E_STOP_TOPIC, require_contrast, require_frame_id, require_plausible
 from ttm_policy.inputs import JointStates
 from ttm_policy.launching import check_name
-from ttm_policy.limits import read_joint_limits
+from ttm_policy.limits import DESCRIPTION_TOPIC, read_joint_limits
 from ttm_policy.messages import (
     MESSAGE_TYPES,
     check_fields,
@@ -65,11 +63,7 @@ class CheckOptions:
 
 @dataclass(frozen=True)
 class Finding:
-    """What the live graph says about one topic of a contract.
-
-    `seen` is what there is, such as a rate, and may be empty. `problems` are what is wrong, each with its
-    remedy.
-    """
+    """What the live graph says about one topic: what there is, and each problem with its remedy."""
 
     topic: str
     seen: str
@@ -89,8 +83,18 @@ def check_contract(options: CheckOptions) -> list[Finding]:
     if options.checkpoint is not None:
         spec = read_checkpoint_spec(options.checkpoint)
         contract.check(spec)
-    with _node(options) as node:
-        return _listen(node, contract, spec, options)
+    rclpy.init(signal_handler_options=SignalHandlerOptions.NO)  # so that Ctrl-C interrupts
+    try:
+        node = Node(
+            "contract_check",
+            namespace=options.namespace,
+            parameter_overrides=[Parameter("use_sim_time", value=options.use_sim_time)],
+        )
+        found = _listen(node, contract, spec, options)
+        node.destroy_node()
+        return found
+    finally:
+        rclpy.try_shutdown()
 
 
 def report(findings: Sequence[Finding], file: str) -> str:
@@ -101,28 +105,11 @@ def report(findings: Sequence[Finding], file: str) -> str:
         mark = "WRONG" if finding.problems else "ok"
         lines.append(f"{mark:5}  {finding.topic:{width}}  {finding.seen}".rstrip())
         lines += [f"{'':7}{problem}" for problem in finding.problems]
-    wrong = sum(bool(finding.problems) for finding in findings)
-    summary = (
-        f"{wrong} of {len(findings)} topics do not fit {file}; mend the robot or the contract"
-        if wrong
-        else f"all {len(findings)} topics fit {file}"
-    )
-    return "\n".join([*lines, summary])
-
-
-@contextmanager
-def _node(options: CheckOptions) -> Iterator[Node]:
-    rclpy.init(signal_handler_options=SignalHandlerOptions.NO)  # so that Ctrl-C interrupts
-    try:
-        node = Node(
-            "contract_check",
-            namespace=options.namespace,
-            parameter_overrides=[Parameter("use_sim_time", value=options.use_sim_time)],
-        )
-        yield node
-        node.destroy_node()
-    finally:
-        rclpy.try_shutdown()
+    if wrong := sum(bool(finding.problems) for finding in findings):
+        lines.append(f"{wrong} of {len(findings)} topics do not fit {file}; mend robot or contract")
+    else:
+        lines.append(f"all {len(findings)} topics fit {file}")
+    return "\n".join(lines)
 
 
 def _listen(
@@ -136,7 +123,7 @@ def _listen(
     ]
     descriptions: deque[String] = deque(maxlen=1)
     # A lambda, since rclpy looks at the callback's signature, which a method of deque does not have.
-    node.create_subscription(String, "robot_description", lambda m: descriptions.append(m), LATCHED)
+    node.create_subscription(String, DESCRIPTION_TOPIC, lambda m: descriptions.append(m), LATCHED)
     executor = SingleThreadedExecutor()
     executor.add_node(node)
     end_s = _hear(executor, options.seconds)
@@ -162,8 +149,7 @@ def _hear(executor: SingleThreadedExecutor, seconds: float) -> float:
 class LiveInput:
     """Listens to one observation of a contract for a while, and judges what came.
 
-    rate_hz: the policy's rate, 0 if it is not known. camera: what the policy was trained with, or None to
-    accept any size.
+    rate_hz: the policy's, 0 if it is not known. camera: that of the policy, None to accept any size.
     """
 
     def __init__(
@@ -215,7 +201,8 @@ class LiveInput:
             return Finding(self.source.topic, "", (*problems, *self._contents()))
         span_s = self._arrivals_s[-1] - self._arrivals_s[0]
         rate_hz = (len(self._arrivals_s) - 1) / span_s if span_s > 0 else 0.0
-        problems += [*self._timing(end_s, rate_hz), *self._stamps(), *self._contents()]
+        problems += filter(None, (self._timing(end_s, rate_hz), self._stamps()))
+        problems += self._contents()
         seen = f"{rate_hz:.1f} Hz"
         if self._ages_s:
             seen += f", {self._ages_s[-1]:.2f} s old"
@@ -228,9 +215,7 @@ class LiveInput:
         node, source = self._node, self.source
         infos = node.get_publishers_info_by_topic(node.resolve_topic_name(source.topic))
         if not infos:
-            names = [name for name, _ in node.get_topic_names_and_types()]
-            published = [name for name in names if node.count_publishers(name)]
-            return [_nobody(node, source.type, "publishes", published)]
+            return [_nobody(node, source.type, "publishes", node.count_publishers)]
         problems = _wrong_types(infos, source.type, "published")
         if not problems and len(infos) > source.publishers:
             problems.append(
@@ -239,38 +224,40 @@ class LiveInput:
             )
         return problems
 
-    def _timing(self, end_s: float, rate_hz: float) -> list[str]:
+    def _timing(self, end_s: float, rate_hz: float) -> str:
+        """Return what is wrong with the times at which messages came, or an empty text."""
         silence_s = max(b - a for a, b in pairwise([*self._arrivals_s, end_s]))
         if silence_s > self._max_age_s:
-            return [
+            return (
                 f"it was silent for {silence_s:.2f} s, and the policy holds after {self._max_age_s:g} s; "
                 "raise the driver's rate, or max_age_s"
-            ]
+            )
         source = self.source
         repeats = isinstance(source, ImageSource) and source.repeat
         if rate_hz < SLOWER * self._rate_hz and not repeats:
             hint = ", or set repeat: true" if isinstance(source, ImageSource) else ""
-            return [
+            return (
                 f"it is slower than the {self._rate_hz:g} Hz of the policy, which waits for it; raise the "
                 f"driver's rate{hint}"
-            ]
-        return []
+            )
+        return ""
 
-    def _stamps(self) -> list[str]:
+    def _stamps(self) -> str:
+        """Return what is wrong with the stamps, or an empty text."""
         if not all(self._stamps_ns):
-            return ["its stamps are 0; let the driver set header.stamp to the time of capture"]
+            return "its stamps are 0; let the driver set header.stamp to the time of capture"
         if len(self._stamps_ns) > 1 and len(set(self._stamps_ns)) == 1:
-            return ["its stamp never changes; let the driver set it to the time of capture"]
+            return "its stamp never changes; let the driver set it to the time of capture"
         if not self._ages_s:
-            return ["nobody publishes /clock; start the simulator, or leave --use-sim-time out"]
+            return "nobody publishes /clock; start the simulator, or leave --use-sim-time out"
         age_s = max(self._ages_s, key=abs)
         if abs(age_s) > self._max_age_s:
             side = "old" if age_s > 0 else "ahead of the clock"
-            return [
+            return (
                 f"its stamps are {abs(age_s):.3g} s {side}, and the policy accepts {self._max_age_s:g} s; "
-                "synchronise the computers' clocks, or use --use-sim-time with a simulator"
-            ]
-        return []
+                "synchronise the clocks, or use --use-sim-time with a simulator"
+            )
+        return ""
 
     def _contents(self) -> list[str]:
         """Return why the newest message cannot be used."""
@@ -300,13 +287,12 @@ def _skew(inputs: list[LiveInput], contract: RobotContract) -> list[Finding]:
     if len(stamps) < len(inputs) or math.isinf(contract.max_skew_s):
         return []
     (oldest_ns, first), (newest_ns, last) = min(stamps), max(stamps)
-    skew_s = (newest_ns - oldest_ns) * 1e-9
+    skew_s, most_s = (newest_ns - oldest_ns) * 1e-9, contract.max_skew_s
     problem = (
-        f"{first} is {skew_s:.3f} s older than {last}, and the contract accepts "
-        f"{contract.max_skew_s:g} s; make it quicker, or raise max_skew_s"
+        f"{first} is {skew_s:.3f} s older than {last}, and the contract accepts {most_s:g} s; make it "
+        "quicker, or raise max_skew_s"
     )
-    problems = (problem,) if skew_s > contract.max_skew_s else ()
-    return [Finding("max_skew_s", f"{skew_s:.3f} s", problems)]
+    return [Finding("max_skew_s", f"{skew_s:.3f} s", (problem,) if skew_s > most_s else ())]
 
 
 def command_finding(node: Node, topic: str, kind: str) -> Finding:
@@ -316,15 +302,16 @@ def command_finding(node: Node, topic: str, kind: str) -> Finding:
     senders = _others(node.get_publishers_info_by_topic(resolved))
     problems = _wrong_types(listeners, kind, "taken")
     if not listeners:
-        names = [name for name, _ in node.get_topic_names_and_types()]
-        taken = [name for name in names if _others(node.get_subscriptions_info_by_topic(name))]
-        problems.append(_nobody(node, kind, "listens to", taken))
+
+        def is_taken(name: str) -> bool:
+            return bool(_others(node.get_subscriptions_info_by_topic(name)))
+
+        problems.append(_nobody(node, kind, "listens to", is_taken))
     for info in listeners:
         reason = _mismatch(info.qos_profile)
         if reason and info.topic_type == _full_type(kind):
             problems.append(
-                f"{info.node_name} would not receive it ({reason}); let it listen with the default "
-                "quality of service"
+                f"{info.node_name} would not receive it ({reason}); use the default QoS"
             )
     if senders:
         problems.append(f"{_names(senders)} sends it, too; end that node before the policy starts")
@@ -350,31 +337,30 @@ def _mismatch(listener: QoSProfile) -> str:
 
 def e_stop_finding(node: Node) -> Finding:
     """Return who sends the emergency stop. A robot may do without: its button may cut the power."""
-    infos = node.get_publishers_info_by_topic(node.resolve_topic_name(TOPIC))
+    infos = node.get_publishers_info_by_topic(node.resolve_topic_name(E_STOP_TOPIC))
     if not infos:
-        return Finding(TOPIC, "nobody publishes it: no button stops the policy")
+        return Finding(E_STOP_TOPIC, "nobody publishes it: no button stops the policy")
     problems: tuple[str, ...] = ()
     if others := sorted({info.topic_type for info in infos} - {_full_type(E_STOP_TYPE)}):
         names = ", ".join(others).replace("/msg/", "/")
         problems = (
-            f"it is published as {names}, which no node of this package hears; send {E_STOP_TYPE}, true "
-            "while the button is pressed",
+            f"it is published as {names}, which no node of this package hears; send {E_STOP_TYPE}",
         )
-    return Finding(TOPIC, f"sent by {_names(infos)}", problems)
+    return Finding(E_STOP_TOPIC, f"sent by {_names(infos)}", problems)
 
 
 def _description(descriptions: Sequence[String], contract: RobotContract) -> Finding:
     """Return whether the robot's description has the joints that the contract moves."""
     joints = [f.path for sink in contract.actions if sink.type in JOINT_TYPES for f in sink.fields]
     if not descriptions:
-        return Finding("robot_description", "not published; the contract's ranges of joints hold")
+        return Finding(DESCRIPTION_TOPIC, "not published; the contract's ranges of joints hold")
     try:
         known = read_joint_limits(descriptions[-1].data)
     except UserError as error:
-        return Finding("robot_description", "", (str(error),))
+        return Finding(DESCRIPTION_TOPIC, "", (str(error),))
     missing = [joint for joint in joints if joint not in known]
     problem = f"it has no joint {', '.join(missing)}; mend the names in the contract"
-    return Finding("robot_description", f"{len(known)} joints", (problem,) if missing else ())
+    return Finding(DESCRIPTION_TOPIC, f"{len(known)} joints", (problem,) if missing else ())
 
 
 def _full_type(kind: str) -> str:
@@ -395,15 +381,12 @@ def _wrong_types(infos: Collection[Any], kind: str, what: str) -> list[str]:
     return [f"it is {what} as {names}, not as {kind}; write that type in the contract{hint}"]
 
 
-def _nobody(node: Node, kind: str, verb: str, others: Collection[str]) -> str:
-    """Return the problem that a topic has no endpoint, with topics that could be meant.
-
-    verb: `publishes` or `listens to`. others: topics that have such an endpoint.
-    """
+def _nobody(node: Node, kind: str, verb: str, has_endpoint: Callable[[str], object]) -> str:
+    """Return the problem that a topic has no endpoint, with topics of the type that have one."""
     known = sorted(
         name
         for name, types in node.get_topic_names_and_types()
-        if _full_type(kind) in types and name in others
+        if _full_type(kind) in types and has_endpoint(name)
     )
     hint = f"; {kind} is there as: {', '.join(known)}" if known else "; start the driver"
     return f"nobody {verb} it{hint}"

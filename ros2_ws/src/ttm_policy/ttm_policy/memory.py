@@ -87,11 +87,7 @@ class Recovery:
         self._over = False
 
     def restore(self, contract: RobotContract) -> str:
-        """Take over the memory of a process that has crashed, unless too much time has passed.
-
-        Returns why the robot stands still until a person calls `~/rearm`, or an empty text if none has
-        crashed, or it goes on by itself.
-        """
+        """Take over the memory after a crash; return why the robot stands still, or an empty text."""
         if self._path is None or not self._path.is_file():
             return ""
         problem, runner = self._load(self._path), self._loop.runner
@@ -115,11 +111,8 @@ class Recovery:
         return "goes on by itself" if self._resumes(contract) else "stands still until rearm"
 
     def _resumes(self, contract: RobotContract) -> bool:
-        """Return whether the robot moves on after a crash by itself; see `resume_after_crash`.
-
-        It is simulated if it waits for commands, or has the contract of the simulated robot, unchanged. Every
-        other contract is that of a real robot.
-        """
+        """Return whether the robot moves on after a crash by itself; see `resume_after_crash`."""
+        # Every contract but that of the simulated robot, unchanged, is that of a real one.
         simulated = self._parameters.lockstep or contract == load_contract()
         return {"always": True, "never": False}.get(self._parameters.resume_after_crash, simulated)
 

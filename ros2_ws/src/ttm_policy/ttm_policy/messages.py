@@ -157,10 +157,7 @@ def _decode(message: CompressedImage, source: ImageSource, camera: CameraSpec) -
 
 
 def frame_to_image(frame: Frame, source: ImageSource, stamp: Time) -> Image | CompressedImage:
-    """Return a message of the contract's type. Compressed messages hold lossless PNG.
-
-    frame: (H, W, 3) uint8 RGB.
-    """
+    """Return a message of a frame (H, W, 3) uint8 RGB. Compressed messages hold lossless PNG."""
     message: Image | CompressedImage
     if source.type == "sensor_msgs/CompressedImage":
         buffer = io.BytesIO()
@@ -297,10 +294,7 @@ class CommandCodec:
         return {topic: self._message(sinks, values, stamp) for topic, sinks in self.sinks.items()}
 
     def stop(self, stamp: Time) -> dict[str, Any]:
-        """Return zero commands for all topics that move the robot.
-
-        The gripper keeps what it holds.
-        """
+        """Return zero commands for all topics that move the robot; the gripper keeps what it holds."""
         zero = np.zeros(self.spec.action_size, dtype=np.float32)
         return {
             topic: self._message(sinks, zero, stamp)
@@ -336,10 +330,7 @@ class CommandCodec:
         return message
 
     def _scaled(self, sink: ActionSink, part: Vector) -> list[float]:
-        """Return one float64 for each field. A single value is sent to all fields.
-
-        Raises `ArithmeticError` for NaN and infinity, which are never sent.
-        """
+        """Return a float64 for each field. NaN and infinity are never sent: they raise `ArithmeticError`."""
         period_s = self.spec.control_dt_s if sink.per_second else 1.0
         spread = np.broadcast_to(part, (len(sink.fields),))
         numbers = [
@@ -378,10 +369,7 @@ class CommandCodec:
 
 
 def _unstamped(sink: ActionSink) -> ActionSink:
-    """Return the sink for base controllers that take a plain Twist.
-
-    MoveIt Servo always takes stamped ones.
-    """
+    """Return the sink for base controllers that take a plain Twist, unlike MoveIt Servo."""
     if sink.per_second or sink.type != "geometry_msgs/TwistStamped":
         return sink
     fields = tuple(replace(field, path=field.path.removeprefix("twist.")) for field in sink.fields)

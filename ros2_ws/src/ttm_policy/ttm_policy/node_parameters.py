@@ -161,10 +161,7 @@ def _declare(node: Node, parameter: DeclaredParameter, given: float | None) -> N
 
 
 def _bounded(node: Node, service: Service[Any, Any], listing: str) -> Callable[[Any, Any], Any]:
-    """Return the callback of a parameter service that refuses what is too long, as a whole.
-
-    listing: the field of the request that is bounded.
-    """
+    """Return the callback of a parameter service that refuses a request whose `listing` is too long."""
     answer = service.callback
 
     def serve(request: Any, response: Any) -> Any:

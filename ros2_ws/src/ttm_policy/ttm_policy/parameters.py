@@ -13,8 +13,8 @@ can read it where ROS is not installed.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
-from dataclasses import MISSING, dataclass, field, fields
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from difflib import get_close_matches
 from functools import cache
 from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
@@ -39,9 +39,8 @@ class Parameter:
     """The description of a parameter, beside its name, type and default.
 
     The first sentence of `help` stands alone in tables. Values are accepted from `minimum`, or with
-    `positive` from above 0, to `maximum`. `is_path` says that the value is the path of a file or folder,
-    `is_limit` that it limits motion; tables show the limits last. A running node takes a new value of a
-    parameter that is `live`, from its next tick on.
+    `positive` from above 0, to `maximum`. A parameter that is a limit of motion stands last in tables.
+    A running node takes a new value of a parameter that is `live`, from its next tick on.
     """
 
     help: str
@@ -55,11 +54,20 @@ class Parameter:
 
 
 def param(default: Any, text: str, **about: Any) -> Any:
-    """Return the field of a parameter. text, about: the values of a `Parameter`.
-
-    What several nodes have is an annotated type instead, such as `ContractPath`.
-    """
+    """Return the field of a parameter; what several nodes have is an annotated type instead."""
     return field(default=default, metadata={"about": Parameter(text, **about)})
+
+
+def path(default: str, text: str) -> Any:
+    """Return the field of a parameter that is the path of a file or folder."""
+    return param(default, text, is_path=True)
+
+
+def seconds(default: float, text: str, **about: Any) -> Any:
+    """Return the field of a time in seconds, from 0 on unless `about` says otherwise."""
+    return param(
+        default, text, unit="s", **({} if "positive" in about else {"minimum": 0}), **about
+    )
 
 
 @dataclass(frozen=True)
@@ -115,23 +123,21 @@ class NodeParameters:
 def parameters_of(node_parameters: type[NodeParameters]) -> tuple[DeclaredParameter, ...]:
     """Return the parameters that a dataclass declares, in its order, with the limits last."""
     hashable: Any = node_parameters
-    hints, declared = _hints(hashable), []
-    for item in fields(node_parameters):  # type: ignore[arg-type]
+    return _declared(hashable)
+
+
+@cache
+def _declared(node_parameters: Any) -> tuple[DeclaredParameter, ...]:
+    hints, declared = get_type_hints(node_parameters, include_extras=True), []
+    for item in fields(node_parameters):
         kind, about = hints[item.name], item.metadata.get("about")
         if about is None:
             kind, about = get_args(kind)
         choices = get_args(kind) if get_origin(kind) is Literal else ()
-        assert item.default is not MISSING
         declared.append(
             DeclaredParameter(item.name, str if choices else kind, item.default, choices, about)
         )
     return tuple(sorted(declared, key=lambda parameter: parameter.about.is_limit))
-
-
-@cache
-def _hints(kind: Any) -> Mapping[str, Any]:
-    """Return the types of a dataclass's fields. To evaluate them takes 3 ms, at each change of one."""
-    return get_type_hints(kind, include_extras=True)
 
 
 def require_known(
@@ -151,31 +157,22 @@ def require_known(
     return strangers
 
 
-def markdown_table(node_parameters: type[NodeParameters]) -> str:
-    """Return the table of `ros2_ws/docs/parameters.md` with a row for each parameter."""
-    rows = ["| parameter | default | unit | range | meaning |", "|---|---|---|---|---|"]
-    for parameter in parameters_of(node_parameters):
-        summary = parameter.about.help.split(". ")[0].rstrip(".")
-        cells = (f"`{parameter.name}`", parameter.default_text, parameter.about.unit)
-        rows.append(f"| {' | '.join((*cells, parameter.range_text, summary))} |")
-    return "\n".join(rows)
-
-
 # Parameters that several nodes have.
 
+Instruction = Annotated[
+    str, Parameter("What the robot is to do. The topic `instruction` can set it later.")
+]
 ContractPath = Annotated[
     str,
     Parameter(
-        "YAML file that maps topics to the policy's inputs and outputs. By default the contract of "
-        "the simulated robot is used.",
+        "YAML file that maps topics to the policy's inputs and outputs. By default that of the "
+        "simulated robot.",
         is_path=True,
     ),
 ]
 Autostart = Annotated[
     bool,
-    Parameter(
-        "Configure and activate the node at the start. If false, it waits for life-cycle transitions."
-    ),
+    Parameter("Configure and activate the node at the start. If false, it waits for transitions."),
 ]
 StampedBaseCommands = Annotated[
     bool, Parameter("Base commands are TwistStamped messages. If false, they are Twist messages.")
@@ -185,8 +182,7 @@ SpecSource = Annotated[
     Parameter(
         "What the episodes are like: a checkpoint, other episodes, or a YAML file. The YAML file is "
         "that of `ttm data show --spec`, and gives the parts of the action their limits; without "
-        "one, they have none. `shipped` is the policy that ships with the project, and the default for "
-        "its own contract.",
+        "one, they have none. `shipped`, the policy of the project, is the default for its contract.",
         is_path=True,
     ),
 ]
@@ -208,7 +204,7 @@ EStopRearm = Annotated[
     bool,
     Parameter(
         "Whether an emergency stop ends only with the service rearm. If false, the robot goes on "
-        "by itself as soon as the emergency stop is released."
+        "by itself as soon as it is released."
     ),
 ]
 EStopTimeout = Annotated[
@@ -231,10 +227,8 @@ LONGEST_AGE_S = 60.0
 
 def _limit(what: str, unit: str, default: float = math.inf, most: float | None = None) -> Any:
     """most: what no robot exceeds, so that a limit of speed cannot be switched off."""
-    help_text = f"Limit of {what}."
-    return param(
-        default, help_text, unit=unit, maximum=most, positive=True, is_limit=True, live=True
-    )
+    about = {"unit": unit, "maximum": most, "positive": True, "is_limit": True, "live": True}
+    return param(default, f"Limit of {what}.", **about)
 
 
 @dataclass(frozen=True)
@@ -306,14 +300,8 @@ Resume = Literal["in_simulation", "always", "never"]
 class PolicyParameters(LimitParameters):
     """The parameters of `policy_node`. The tick rate is not among them: the checkpoint holds it."""
 
-    checkpoint: str = param(
-        "",
-        "The policy's .safetensors file. By default the policy that ships with the project is used.",
-        is_path=True,
-    )
-    instruction: str = param(
-        "", "What the robot is to do. The topic `instruction` can set it later."
-    )
+    checkpoint: str = path("", "The policy's .safetensors file. By default that of the project.")
+    instruction: Instruction = ""
     contract: ContractPath = ""
     device: str = param("cpu", "Torch device of the network, such as cpu or cuda.")
     engine: EngineName = param(
@@ -326,49 +314,38 @@ class PolicyParameters(LimitParameters):
     )
     execution: str = param(NEWEST, EXECUTION_HELP)
     threads: int = param(
-        1,
-        "CPU threads that run the network. Another number of threads rounds sums differently.",
-        minimum=1,
+        1, "CPU threads that run the network. Another number rounds sums differently.", minimum=1
     )
     autostart: Autostart = True
     bond_heartbeat_period: BondHeartbeatPeriod = 0.25
     lockstep: bool = param(
-        False,
-        "Tick once for each complete observation. This is for simulators that wait for the "
-        "command; a robot needs ticks at the policy's rate.",
+        False, "Tick once for each complete observation. This is for simulators that wait."
     )
     start_on_instruction: bool = param(
         True,
         "Whether the robot moves as soon as there is an instruction. If false, it stands still "
         "until the service start or the action execute_instruction begins a goal.",
     )
-    goal_timeout_s: float = param(
-        0.0,
-        "Time limit of a goal that has none of its own; 0 for none.",
-        unit="s",
-        minimum=0,
-        live=True,
+    goal_timeout_s: float = seconds(
+        0.0, "Time limit of a goal that has none of its own; 0 for none.", live=True
     )
     preempt_goals: bool = param(
         False,
         "Whether a new goal takes the place of the one in hand. If false, it is refused.",
         live=True,
     )
-    max_age_s: float = param(
+    max_age_s: float = seconds(
         0.5,
         "Largest accepted age of an observation. The robot stands still while the oldest input "
         "is older, or has a stamp that is further ahead of the clock.",
-        unit="s",
         positive=True,
         maximum=LONGEST_AGE_S,
         live=True,
     )
-    stop_after_s: float = param(
+    stop_after_s: float = seconds(
         2.0,
         "Time without good observations before a stop. After it, the robot stands still until "
         "the memory is reset, the instruction changes, or the node is activated again.",
-        unit="s",
-        minimum=0,
         live=True,
     )
     e_stop_rearm: EStopRearm = True
@@ -389,26 +366,21 @@ class PolicyParameters(LimitParameters):
         maximum=100,
     )
     cmd_vel_stamped: StampedBaseCommands = True
-    snapshot_path: str = param(
+    snapshot_path: str = path(
         "policy_memory.npz",
-        "File that the memory is saved to and restored from. The services snapshot_memory and "
-        "restore_memory use it.",
-        is_path=True,
+        "File that the memory is saved to and restored from. snapshot_memory and restore_memory use it.",
     )
-    recovery_path: str = param(
+    recovery_path: str = path(
         "",
         "File that keeps the memory while an episode runs. A process that is started again after "
-        "a crash goes on with it. By default nothing is kept. It is removed when the process ends "
-        "in order.",
-        is_path=True,
+        "a crash goes on with it. It is removed when the process ends in order.",
     )
-    recovery_period_s: float = param(
-        0.0, "Time between writes of recovery_path; 0 for every tick.", unit="s", minimum=0
+    recovery_period_s: float = seconds(
+        0.0, "Time between writes of recovery_path; 0 for every tick."
     )
-    recovery_max_age_s: float = param(
+    recovery_max_age_s: float = seconds(
         30.0,
         "Largest age of a recovery_path that is used. With an older one the memory is empty.",
-        unit="s",
         positive=True,
     )
     resume_after_crash: Resume = param(
@@ -429,8 +401,8 @@ class SimParameters(NodeParameters):
 
     env: str = param(
         KITCHEN,
-        "Gymnasium ID of the environment. A module that registers it may stand before it, as "
-        "in my_package:MyEnv-v0.",
+        "Gymnasium ID of the environment. The module that registers it may stand before it, as in "
+        "my_package:MyEnv-v0.",
     )
     task: str = param(
         "",
@@ -440,9 +412,7 @@ class SimParameters(NodeParameters):
         + ".",
     )
     instruction: str = param(
-        "",
-        "Run only initial states that ask for this. By default each initial state has an "
-        "instruction of its own.",
+        "", "Run only initial states that ask for this. By default each has one of its own."
     )
     episodes: int = param(1, "Number of episodes. The node exits after the last one.", minimum=1)
     first_seed: int = param(0, "Number of the first initial state.", minimum=0)
@@ -460,13 +430,10 @@ class SimParameters(NodeParameters):
     max_ticks: int = param(
         0, "Length limit of an episode; 0 for the task's own.", unit="ticks", minimum=0
     )
-    out: str = param(
-        "",
-        "Folder for result.json and actions.npz. By default nothing is written. result.json "
-        "has the format of `ttm evaluate`.",
-        is_path=True,
+    out: str = path(
+        "", "Folder for result.json and actions.npz. result.json is as that of `ttm evaluate`."
     )
-    video: str = param("", "Path of a film of the first episode, .mp4 or .webp.", is_path=True)
+    video: str = path("", "Path of a film of the first episode, .mp4 or .webp.")
     contract: ContractPath = ""
     lockstep: bool = param(
         False,
@@ -481,15 +448,13 @@ class SimParameters(NodeParameters):
     )
     rate: float = param(
         0.0,
-        "Simulated seconds per second. 0 means as fast as possible in lockstep, otherwise 1.",
+        "Simulated seconds per second. 0 is as fast as possible in lockstep, else 1.",
         minimum=0,
     )
-    command_delay_s: float = param(
+    command_delay_s: float = seconds(
         0.0,
         "How late the robot carries out its commands. In real time this adds to the time that the "
         "policy takes. The policy does not know of it.",
-        unit="s",
-        minimum=0,
         maximum=LONGEST_DELAY_S,
     )
     cmd_vel_stamped: StampedBaseCommands = True
@@ -499,18 +464,18 @@ class SimParameters(NodeParameters):
     recorder: str = param(
         "recorder_node", "Name of the recorder after whose episodes the scene changes."
     )
-    startup_timeout_s: float = param(
-        120.0, "Longest wait for the policy, in wall time.", unit="s", positive=True
+    startup_timeout_s: float = seconds(
+        120.0, "Longest wait for the policy, in wall time.", positive=True
     )
-    command_timeout_s: float = param(
-        30.0, "Longest wait for a command in lockstep, in wall time.", unit="s", positive=True
+    command_timeout_s: float = seconds(
+        30.0, "Longest wait for a command in lockstep, in wall time.", positive=True
     )
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.driver == "person" and self.lockstep:
             raise UserError(
-                "lockstep is true, but a person cannot drive in lockstep; set it to false"
+                "a person cannot drive in lockstep, but lockstep is true; set it to false"
             )
 
     @property
@@ -524,32 +489,23 @@ class SimParameters(NodeParameters):
 class RecorderParameters(NodeParameters):
     """The parameters of `recorder_node`."""
 
-    folder: str = param(
-        "episodes",
-        "Folder of the episodes. Numbers go on after those that are there.",
-        is_path=True,
+    folder: str = path(
+        "episodes", "Folder of the episodes. Numbers go on after those that are there."
     )
     contract: ContractPath = ""
     spec: SpecSource = ""
     rate_hz: ControlRate = 0.0
-    instruction: str = param(
-        "", "What the robot is to do. The topic `instruction` can set it later."
-    )
+    instruction: Instruction = ""
     jpeg_quality: int = param(
         0,
         "Quality of stored frames as JPEGs; 0 stores them without loss.",
         minimum=0,
         maximum=MOST_JPEG_QUALITY,
     )
-    countdown_s: float = param(3.0, "Time between start and the first tick.", unit="s", minimum=0)
-    preroll_s: float = param(
-        0.0, "How much of the time before the start is recorded too.", unit="s", minimum=0
-    )
-    max_delay_s: float = param(
-        0.3,
-        "Longest time that a message takes to arrive. Ticks are written so much later.",
-        unit="s",
-        minimum=0,
+    countdown_s: float = seconds(3.0, "Time between start and the first tick.")
+    preroll_s: float = seconds(0.0, "How much of the time before the start is recorded too.")
+    max_delay_s: float = seconds(
+        0.3, "Longest time that a message takes to arrive. Ticks are written so much later."
     )
     min_fresh: float = param(
         0.9,
@@ -581,11 +537,10 @@ class DrivingParameters(LimitParameters):
         "Name of the policy node in whose place the person drives. It drives until somebody touches "
         "the controls, and again when they give back. Empty for none.",
     )
-    max_age_s: float = param(
+    max_age_s: float = seconds(
         0.5,
-        "Largest age of what measures the joints and the gripper. The robot stands still "
-        "while it is older.",
-        unit="s",
+        "Largest age of what measures the joints and the gripper. The robot stands still while it is "
+        "older.",
         positive=True,
         maximum=LONGEST_AGE_S,
     )
@@ -612,11 +567,10 @@ class TeleopParameters(DrivingParameters):
         "Device of a gamepad of this computer. It is published on the topic `joy` while nobody else "
         "publishes that, as `joy_node` would. Empty for none.",
     )
-    controls: str = param(
+    controls: str = path(
         "",
         "YAML file that says which control drives which value of the action. By default they follow "
         "from the contract; the node prints them at the start.",
-        is_path=True,
     )
     recorder: str = param(
         "", "Name of the recorder that space, f, d and u on the keyboard call. Empty for none."
@@ -627,7 +581,7 @@ class TeleopParameters(DrivingParameters):
 class WebParameters(DrivingParameters):
     """The parameters of `web_node`."""
 
-    folder: str = param("episodes", "Folder of the episodes that the page lists.", is_path=True)
+    folder: str = path("episodes", "Folder of the episodes that the page lists.")
     recorder: str = param("recorder_node", "Name of the recorder that the page starts and stops.")
     simulator: str = param(
         "", "Name of the simulated robot, whose scenes the page changes. Empty for none."
@@ -643,11 +597,9 @@ class WebParameters(DrivingParameters):
         "Secret part of the page's address, of letters, digits, - and _. By default it is new at each "
         "start.",
     )
-    page_timeout_s: float = param(
+    page_timeout_s: float = seconds(
         0.5,
-        "Longest silence of the page that drives. After it the robot stops, and another page may "
-        "drive.",
-        unit="s",
+        "Longest silence of the page that drives. After it the robot stops, and another page may drive.",
         positive=True,
     )
 
@@ -661,5 +613,35 @@ PARAMETERS: Mapping[str, type[NodeParameters]] = {
 }
 """Name of each node -> its parameters."""
 
+
+def main(_: Sequence[str] = ()) -> None:
+    """Print the tables of `ros2_ws/docs/parameters.md`. What several nodes share stands once."""
+    limits = parameters_of(LimitParameters)
+    driving = parameters_of(DrivingParameters)
+    tables = {
+        "Limits of `policy_node`, `teleop_node` and `web_node`": limits,
+        "`policy_node`": _without(parameters_of(PolicyParameters), limits),
+        "`teleop_node` and `web_node`": _without(driving, limits),
+        "`teleop_node`": _without(parameters_of(TeleopParameters), driving),
+        "`web_node`": _without(parameters_of(WebParameters), driving),
+        "`recorder_node`": parameters_of(RecorderParameters),
+        "`sim_node`": parameters_of(SimParameters),
+    }
+    for title, rows in tables.items():
+        print(f"{title}:\n\n| parameter | default | range | meaning |\n|---|---|---|---|")
+        for each in rows:
+            default = f"{each.default_text} {each.about.unit}".strip()
+            summary = each.about.help.split(". ")[0].rstrip(".")
+            print(f"| `{each.name}` | {default} | {each.range_text} | {summary} |")
+        print()
+
+
+def _without(
+    parameters: Sequence[DeclaredParameter], others: Sequence[DeclaredParameter]
+) -> list[DeclaredParameter]:
+    names = {other.name for other in others}
+    return [each for each in parameters if each.name not in names]
+
+
 if __name__ == "__main__":
-    print("\n\n".join(f"`{name}`:\n\n{markdown_table(kind)}" for name, kind in PARAMETERS.items()))
+    main()

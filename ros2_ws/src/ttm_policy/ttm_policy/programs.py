@@ -15,8 +15,10 @@ from typing import NoReturn, TypeVar
 import rclpy
 from rclpy.clock import Clock
 from rclpy.clock_type import ClockType
+from rclpy.executors import SingleThreadedExecutor
 from rclpy.node import Node
 from rclpy.signals import SignalHandlerOptions
+from rclpy.timer import Timer
 
 from ttm.policy.errors import UserError
 
@@ -61,6 +63,20 @@ def run_with_ros(name: str, run: Callable[[], int]) -> int:
         return 1
     finally:
         rclpy.try_shutdown()
+
+
+def spin(node: Node, until: Callable[[], bool], then: Callable[[], object] = lambda: None) -> None:
+    """Serve a node until something is so; call `then` ten times a second or more often."""
+    executor = SingleThreadedExecutor()
+    executor.add_node(node)
+    while not until():
+        executor.spin_once(timeout_sec=0.1)
+        then()
+
+
+def steady_timer(node: Node, period_s: float, callback: Callable[[], object]) -> Timer:
+    """Return a timer on the steady clock: simulated time may stand still, or come in large steps."""
+    return node.create_timer(period_s, callback, clock=Clock(clock_type=ClockType.STEADY_TIME))
 
 
 class StopSignals:
@@ -112,9 +128,7 @@ def warn_of_duplicates(node: Node) -> None:
         if node.get_node_names_and_namespaces().count(own) > 1:
             node.get_logger().warning(
                 f"another node of this ROS domain is called {node.get_fully_qualified_name()}, or one was "
-                "killed within the last 20 s; services reach either of them: end one, or start it in a "
-                "namespace (-r __ns:=/left)"
+                "killed within the last 20 s; end it, or start it in a namespace (-r __ns:=/left)"
             )
 
-    # On the steady clock, since simulated time may stand still.
-    timer = node.create_timer(LOOK_AFTER_S, look, clock=Clock(clock_type=ClockType.STEADY_TIME))
+    timer = steady_timer(node, LOOK_AFTER_S, look)

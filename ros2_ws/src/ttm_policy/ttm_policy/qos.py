@@ -51,10 +51,7 @@ MessageInfo = Mapping[str, Any]
 
 
 def publisher_of(info: MessageInfo) -> bytes | None:
-    """Return the identity (GID) of the sender of a message, or None where rclpy does not name it.
-
-    It does from Kilted on, not in Jazzy.
-    """
+    """Return the identity (GID) of the sender of a message; None in Jazzy, where rclpy does not name it."""
     gid = info.get("publisher_gid")
     return bytes(gid["data"]) if gid else None
 

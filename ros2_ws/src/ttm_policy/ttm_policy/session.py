@@ -25,8 +25,6 @@ from typing import Any
 from builtin_interfaces.msg import Time
 from diagnostic_msgs.msg import DiagnosticStatus
 from rclpy.callback_groups import ReentrantCallbackGroup
-from rclpy.clock import Clock
-from rclpy.clock_type import ClockType
 from rclpy.node import Node
 from rclpy.task import Future as Answered
 from rclpy.timer import Timer
@@ -45,16 +43,16 @@ from ttm_policy.control_loop import (
     PendingTick,
     Watchdog,
 )
-from ttm_policy.diagnostics import DiagnosticsTopic, TickRecord
-from ttm_policy.episode import EpisodeControl
-from ttm_policy.goals import GoalInterface, GoalKeeper
+from ttm_policy.diagnostics import TickRecord
+from ttm_policy.goals import EpisodeControl, GoalInterface, GoalKeeper
 from ttm_policy.guards import CommandEcho, EStop, EStopTopic, StopThread
 from ttm_policy.inference import LoadedPolicy, Worker
-from ttm_policy.inputs import TOPIC as PERSON_TOPIC
-from ttm_policy.inputs import Inputs, read_instruction
+from ttm_policy.inputs import PERSON_TOPIC, Inputs, read_instruction
+from ttm_policy.lifecycle import DiagnosticsTopic
 from ttm_policy.memory import MemoryTopic, Recovery, load_snapshot, save_snapshot
 from ttm_policy.messages import ResetReply, ns_to_stamp
 from ttm_policy.parameters import PolicyParameters
+from ttm_policy.programs import steady_timer
 from ttm_policy.qos import COMMAND, listen
 
 WAITING_AFTER_S = 2.0
@@ -80,6 +78,7 @@ class PolicySession:
         """Connect all topics."""
         self._node, self._parameters, self._worker = node, parameters, worker
         self._spec, contract = loaded.runner.spec, loaded.codec.contract
+        lockstep = parameters.lockstep
         self._timer: Timer | None = None
         self._waiting: Timer | None = None
         self._stop_thread = StopThread(node)
@@ -88,7 +87,6 @@ class PolicySession:
         disarmed = self.recovery.restore(contract)
         outlook = self.recovery.outlook(contract)
         self._memory = MemoryTopic(node)
-        lockstep = parameters.lockstep
         self._inputs = Inputs(
             node, contract, self._spec, lockstep=lockstep, on_message=self._on_input
         )
@@ -106,12 +104,7 @@ class PolicySession:
             node, loaded, parameters, publishers=publishers, watchdog=self._watchdog
         )
         self._record = TickRecord(
-            node,
-            self._loop,
-            self._inputs,
-            memory=self._memory,
-            commands=self._commands,
-            after_crash=outlook,
+            node, self._loop, self._inputs, self._memory, self._commands, after_crash=outlook
         )
         self._episode = EpisodeControl(
             node=node,
@@ -134,9 +127,7 @@ class PolicySession:
             *listen(node, String, "instruction", self._on_instruction),
             node.create_subscription(JointState, PERSON_TOPIC, self._on_person_command, COMMAND),
         ]
-        self._steady = Clock(clock_type=ClockType.STEADY_TIME)
-        watch_s = self._spec.control_dt_s / 2
-        self._watch_timer = node.create_timer(watch_s, self._watch, clock=self._steady)
+        self._watch_timer = steady_timer(node, self._spec.control_dt_s / 2, self._watch)
         self._memory.publish(MemoryReport.of(loaded.runner))
         checkpoint = parameters.checkpoint or "the shipped policy"
         node.get_logger().info(
@@ -158,9 +149,7 @@ class PolicySession:
         self._check_e_stop()
         if not self._parameters.lockstep:
             self._timer = self._node.create_timer(self._spec.control_dt_s, self._on_timer)
-        self._waiting = self._node.create_timer(
-            WAITING_AFTER_S, self._say_what_is_missing, clock=self._steady
-        )
+        self._waiting = steady_timer(self._node, WAITING_AFTER_S, self._say_what_is_missing)
         self._on_input()
 
     def stop(self) -> None:
@@ -224,21 +213,14 @@ class PolicySession:
             self._record.statistics.skipped += self._loop.state is LoopState.RUNNING
 
     def _on_input(self) -> None:
-        """In lockstep, run a tick on each complete observation once, whose stamp the commands carry.
-
-        Otherwise, run a tick that is overdue because a camera had no new frame.
-        """
+        """In lockstep, tick once for each complete observation; else if a tick waits for a frame."""
         if not self.active or not self._worker.idle:
             return
         if self._parameters.lockstep:
             stamp_ns = self._inputs.complete_stamp_ns()
             if stamp_ns is not None and stamp_ns > self._loop.last_stamp_ns:
                 self._tick(stamp_ns, ns_to_stamp(stamp_ns))
-        elif (
-            self._timer is not None
-            and self._watchdog.waits_for_frame
-            and not self._watchdog.lacks_frame()
-        ):
+        elif self._timer and self._watchdog.waits_for_frame and not self._watchdog.lacks_frame():
             self._timer.reset()
             self._tick_if_allowed()
 
@@ -435,10 +417,7 @@ class MemoryServices:
         return then
 
     def _erase(self) -> Callable[[], str]:
-        """Empty the memory alone, in the middle of an episode, to see what the policy does without it.
-
-        Instruction, tick count and previous action stay. The answer is a `ResetReply` as JSON.
-        """
+        """Empty the memory alone: instruction, tick count and previous action stay."""
         self._loop.runner.erase_memory()
         report = MemoryReport.of(self._loop.runner)
 

@@ -10,20 +10,45 @@ soon as nobody does. It takes the contract of `policy_node` and `recorder_node`.
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from contextlib import ExitStack
 
-from rclpy.executors import SingleThreadedExecutor
+from rclpy.node import Node
 
 from ttm_policy.node_parameters import read_parameters
 from ttm_policy.parameters import TeleopParameters
-from ttm_policy.programs import StopSignals, run_with_ros
+from ttm_policy.programs import StopSignals, run_with_ros, spin
 from ttm_policy.recording.recorder import HELP, Keys
-from ttm_policy.teleop.devices import make_source, raw_terminal
-from ttm_policy.teleop.gamepad import JoyPublisher
-from ttm_policy.teleop.hands import JOY
+from ttm_policy.teleop import controls, tracking
+from ttm_policy.teleop.devices import Gamepad, JoyPublisher, Keyboard, raw_terminal, read_key
 from ttm_policy.teleop.outputs import RecorderCalls
-from ttm_policy.teleop.session import END_WITHIN_S, DrivingNode
-from ttm_policy.teleop.source import load_cockpit
+from ttm_policy.teleop.session import END_WITHIN_S, DrivingNode, TeleopSession
+from ttm_policy.teleop.source import Source, TeleopContext, load_context
+
+
+def make_source(
+    node: Node,
+    context: TeleopContext,
+    parameters: TeleopParameters,
+    on_other_key: Callable[[str], None],
+) -> Source:
+    """Return the device, and print its controls.
+
+    on_other_key: called with every key of the terminal that drives nothing. Raises `UserError` for
+    controls that do not fit the action.
+    """
+    device, path, spec = parameters.source, parameters.controls, context.spec
+    if device == "pose" or device == "leader":
+        default = tracking.default_pose if device == "pose" else tracking.default_leader
+        given = tracking.read_tracking(path, device, default(context), spec)
+        print(tracking.print_tracking(given, device, spec), flush=True)
+        kind = tracking.PoseTracker if device == "pose" else tracking.LeaderArm
+        return kind(node, context, given)
+    by_contract = controls.default_keyboard if device == "keyboard" else controls.default_gamepad
+    chosen = controls.read_controls(path, device, spec) or by_contract(context)
+    print(controls.print_controls(chosen, device, spec), flush=True)
+    made = controls.Controls(chosen, context)
+    return Keyboard(made, read_key, on_other_key) if device == "keyboard" else Gamepad(made, node)
 
 
 class TeleopNode(DrivingNode):
@@ -32,45 +57,29 @@ class TeleopNode(DrivingNode):
     def __init__(self) -> None:
         """Connect everything. Raises `UserError` for parameters and files that do not fit."""
         super().__init__("teleop_node", TeleopParameters)
-        parameters = read_parameters(self, TeleopParameters)
+        self.parameters = parameters = read_parameters(self, TeleopParameters)
         self.keys = Keys()
         self._recorder = RecorderCalls(self, parameters.recorder) if parameters.recorder else None
-        self.drive(
-            load_cockpit(parameters),
-            parameters,
-            lambda cockpit: [make_source(self, cockpit, parameters, self._on_key)],
-        )
-        takes_joy = parameters.joystick and parameters.source != "keyboard"
-        self._joystick = JoyPublisher(self, parameters.joystick, JOY) if takes_joy else None
-
-    def close(self) -> None:
-        """Stop the robot, and leave the gamepad."""
-        super().close()
-        if self._joystick is not None:
-            self._joystick.close()
-            self._joystick = None
+        context = load_context(parameters)
+        source = make_source(self, context, parameters, self._on_key)
+        self.session = TeleopSession(self, context, parameters, source)
+        if parameters.joystick and parameters.source != "keyboard":
+            JoyPublisher(self, parameters.joystick)
 
     def _on_key(self, key: str) -> None:
         if key == "q" or self._recorder is not None:
             self.keys.handle(key, self._recorder)
 
 
-def _spin(node: TeleopNode, signals: StopSignals) -> None:
-    executor = SingleThreadedExecutor()
-    executor.add_node(node)
-    with ExitStack() as stack:
-        if node.get_parameter("source").value == "keyboard":
-            stack.enter_context(raw_terminal())
-            print(HELP if node.get_parameter("recorder").value else "q: quit", flush=True)
-        while not signals.requested and not node.keys.quit:
-            executor.spin_once(timeout_sec=0.1)
-
-
 def _run() -> int:
     signals = StopSignals(END_WITHIN_S)
     node = TeleopNode()
     try:
-        _spin(node, signals)
+        with ExitStack() as stack:
+            if node.parameters.source == "keyboard":
+                stack.enter_context(raw_terminal())
+                print(HELP if node.parameters.recorder else "q: quit", flush=True)
+            spin(node, lambda: signals.requested or node.keys.quit)
     finally:
         node.close()
         node.destroy_node()

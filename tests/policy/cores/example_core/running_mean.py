@@ -10,25 +10,19 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ttm.policy import CoreConfig
 from ttm.policy.cores.core import CoreState
-from ttm.policy.cores.sequence import SequenceCore
+from ttm.policy.cores.sequence import SequenceConfig, SequenceCore
 from ttm.policy.layers import Mlp, layer_norm
 
 
 @dataclass(frozen=True)
-class RunningMeanConfig(CoreConfig):
+class RunningMeanConfig(SequenceConfig):
     """The sizes of the core. All fields have defaults."""
 
-    process_size: int = 8
-    """r, the tokens to which the inputs of a tick are summarised, and the output tokens."""
-    bottleneck: int = 64
-    """Hidden width of the summariser's MLP."""
     mlp_size: int = 512
     """Hidden width of the MLP of the outputs."""
 
     def build(self, width: int, num_inputs: int) -> RunningMean:
-        """See `CoreConfig.build`."""
         return RunningMean(width, num_inputs, self)
 
 

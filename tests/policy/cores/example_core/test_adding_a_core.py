@@ -17,7 +17,7 @@ import pytest
 import torch
 
 import ttm.policy.cores
-from ttm.datasets.writer import EpisodeWriter
+from ttm.datasets import EpisodeWriter
 from ttm.policy import (
     ActionPart,
     CameraSpec,
@@ -42,10 +42,10 @@ from pathlib import Path
 import ttm.policy.cores
 from ttm.policy.cores import registry
 ttm.policy.cores.__path__.append({str(Path(__file__).parent)!r})
-first = '        "lstm": CoreEntry('
+first = '    "lstm": CoreEntry('
 source = Path(registry.__file__).read_text(encoding="utf-8")
 assert source.count(first) == 1
-exec(source.replace(first, '        ' + {LINE!r} + chr(10) + first), vars(registry))
+exec(source.replace(first, '    ' + {LINE!r} + chr(10) + first), vars(registry))
 """
 
 

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from ttm.sim import KitchenEnv
 from ttm.sim.kitchen.spec import SPEC
-from ttm.sim.kitchen_env import KitchenEnv
 from ttm.sim.tasks.table import MEMORY_NAMES
 
 Observation = dict[str, np.ndarray]

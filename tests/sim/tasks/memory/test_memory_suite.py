@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ttm.policy.errors import UserError
-from ttm.sim.kitchen_env import LOST_TICKS, KitchenEnv
+from ttm.policy import UserError
+from ttm.sim import TASK_NAMES, KitchenEnv
+from ttm.sim.kitchen_env import LOST_TICKS
 from ttm.sim.tasks.memory.cue import GAPS, OPTIONS, CueTask
 from ttm.sim.tasks.memory.sequence import SequenceState
-from ttm.sim.tasks.table import MEMORY_NAMES, SKILL_NAMES, TASK_NAMES, load_task
+from ttm.sim.tasks.table import MEMORY_NAMES, SKILL_NAMES, load_task
 
 KEYS = {"go", "gap", "choice", "choices", "right_choice"}
 EXPERT_SEEDS = range(20)

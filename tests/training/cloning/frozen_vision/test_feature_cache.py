@@ -9,18 +9,14 @@ import numpy as np
 import pytest
 import torch
 
-from ttm.datasets.dataset import EpisodeDataset, open_dataset
-from ttm.datasets.windows import WindowDataset
-from ttm.datasets.writer import EpisodeWriter
-from ttm.policy.errors import UserError
-from ttm.policy.policy import Policy
-from ttm.policy.presets import PRESETS
+from ttm.datasets import EpisodeDataset, EpisodeWriter, WindowDataset, open_dataset
+from ttm.datasets.windows import policy_inputs
+from ttm.policy import PRESETS, Policy, PolicySpec, UserError
 from ttm.policy.sight import SightMemory
-from ttm.policy.spec import PolicySpec
-from ttm.training import frozen_vision as feature_cache
+from ttm.training import data as feature_cache
 from ttm.training import frozen_vision as map_store
-from ttm.training.data import policy_inputs
-from ttm.training.frozen_vision import FeatureCache, freeze_vision
+from ttm.training.data import FeatureCache
+from ttm.training.frozen_vision import freeze_vision
 from ttm.training.options import AugmentationConfig
 
 SCENES = (0, 0, 1, 1, 1, 0)

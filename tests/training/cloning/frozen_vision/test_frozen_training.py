@@ -11,13 +11,16 @@ import numpy as np
 import pytest
 import torch
 
-from ttm.policy.checkpoint import load_checkpoint, save_checkpoint
+from ttm.policy import (
+    PRESETS,
+    Policy,
+    PolicyRunner,
+    PolicySpec,
+    UserError,
+    load_checkpoint,
+    save_checkpoint,
+)
 from ttm.policy.config import VisionConfig
-from ttm.policy.errors import UserError
-from ttm.policy.policy import Policy
-from ttm.policy.presets import PRESETS
-from ttm.policy.runner import PolicyRunner
-from ttm.policy.spec import PolicySpec
 from ttm.training import train as assembly
 from ttm.training.train import TrainCommand
 from ttm.training.trainer import Trainer
@@ -139,9 +142,9 @@ def test_frozen_batch_norm_keeps_its_statistics(
         ({"augmented_versions": 3}, "augmented-versions is 3, which needs --freeze-vision"),
         ({"augmented_versions": 0}, "augmented-versions is 0"),
         ({"recall_weight": 2.0}, "give --freeze-vision too, or leave it out"),
-        ({"recall_weight": -1.0}, "--recall-weight is -1.0"),
-        ({"weigh_changes": 0.0}, "--weigh-changes is 0.0"),
-        ({"weigh_policy": -1.0}, "--weigh-policy is -1.0"),
+        ({"recall_weight": -1.0}, "recall-weight is -1.0"),
+        ({"weigh_changes": 0.0}, "weigh-changes is 0.0"),
+        ({"weigh_policy": -1.0}, "weigh-policy is -1.0"),
     ],
 )
 def test_options_that_do_not_fit_are_told(

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from ttm.policy.errors import UserError
+from ttm.policy import UserError
 from ttm.training.resume import TrainingProgress, load_resume, read_header, save_resume
 from ttm.training.trainer import WeightAverage, build_optimizer, set_learning_rate
 
@@ -21,6 +21,7 @@ class Training:
     def __init__(self) -> None:
         self.net = network()
         self.average = WeightAverage(self.net)
+        self.models = {"trained": self.net, "average": self.average.model}
         self.optimizer = build_optimizer(self.net, weight_decay=0.1)
 
     def steps(self, first: int, last: int) -> None:
@@ -42,13 +43,10 @@ def test_a_resumed_training_equals_an_unbroken_one(tmp_path: Path) -> None:
         tmp_path / "state.safetensors",
         progress,
         {},
-        first.net,
-        first.average.model,
+        first.models,
         first.optimizer,
     )
-    loaded = load_resume(
-        tmp_path / "state.safetensors", second.net, second.average.model, second.optimizer
-    )
+    loaded = load_resume(tmp_path / "state.safetensors", second.models, second.optimizer)
     second.average.updates = loaded.step
     second.steps(loaded.step, 5)
     assert loaded == progress
@@ -67,8 +65,7 @@ def test_saving_leaves_one_file(tmp_path: Path) -> None:
             tmp_path / "state.safetensors",
             TrainingProgress(),
             {},
-            training.net,
-            training.average.model,
+            training.models,
             training.optimizer,
         )
     assert [path.name for path in tmp_path.iterdir()] == ["state.safetensors"]

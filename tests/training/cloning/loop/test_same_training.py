@@ -14,7 +14,7 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 
 from ttm.datasets import windows as frame_store
-from ttm.policy.errors import UserError
+from ttm.policy import UserError
 from ttm.training.batches import SECTIONS_APART
 from ttm.training.resume import read_header
 from ttm.training.run_log import resume_path
@@ -105,11 +105,11 @@ def test_a_training_goes_on_in_the_order_in_which_it_began(
         little_memory.setattr(frame_store, "available_memory_bytes", lambda: 0)
         command(steps=1, workers=0).run()
     assert shuffle() == SECTIONS_APART
-    assert "frames are read from the files, with --shuffle 24; up to" in capsys.readouterr().err
+    assert "frames are read from the files, with a shuffle of 24; up to" in capsys.readouterr().err
     go_on = {"resume": True, "resume_anyway": True}
     command(steps=2, **go_on).run()
     assert shuffle() == SECTIONS_APART, "although all frames are in memory now"
-    with pytest.raises(UserError, match=r"another training .*--shuffle \(auto then, all now\)"):
+    with pytest.raises(UserError, match=r"another training .*shuffle \(auto then, all now\)"):
         command(steps=2, resume=True, shuffle="all").run()
 
     def older(header: dict[str, Any]) -> dict[str, Any]:

@@ -13,8 +13,7 @@ from typing import Any
 
 import pytest
 
-from ttm.policy.checkpoint import load_checkpoint
-from ttm.policy.errors import UserError
+from ttm.policy import UserError, load_checkpoint
 from ttm.training import options
 from ttm.training.train import TrainCommand
 from ttm.training.trainer import Trainer

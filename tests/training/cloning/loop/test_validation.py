@@ -6,13 +6,10 @@ import numpy as np
 import pytest
 import torch
 
-from ttm.datasets.dataset import dataset_statistics, open_dataset
-from ttm.datasets.writer import EpisodeWriter
-from ttm.policy.policy import Policy
-from ttm.policy.presets import PRESETS
-from ttm.policy.spec import PolicySpec
+from ttm.datasets import EpisodeWriter, dataset_statistics, open_dataset
+from ttm.datasets.windows import policy_inputs
+from ttm.policy import PRESETS, Policy, PolicySpec
 from ttm.training import validation
-from ttm.training.data import policy_inputs
 from ttm.training.validation import EpisodeErrors
 
 ACTIONS = {
@@ -29,7 +26,7 @@ def errors(tmp_path: Path, spec: PolicySpec) -> EpisodeErrors:
             write(tmp_path / f"{split}_{number}.hdf5", spec, split, actions)
     dataset = open_dataset(tmp_path)
     statistics = dataset_statistics(dataset.filter("train")).actions
-    return EpisodeErrors.of(dataset.filter("valid"), statistics, {})
+    return EpisodeErrors(dataset.filter("valid"), statistics, {})
 
 
 def write(
@@ -89,7 +86,7 @@ def test_the_memory_is_carried_through_the_episode(errors: EpisodeErrors, policy
         raw = policy(policy_inputs(batch))[0]
     expected = policy.decode(raw)[0].numpy()
     scale = errors.statistics.std
-    one = EpisodeErrors.of(errors.windows.episodes[:1], errors.statistics, {})
+    one = EpisodeErrors(errors.windows.episodes[:1], errors.statistics, {})
     error = np.sqrt(np.square((expected - batch["actions"][0].numpy()) / scale).mean())
     assert one.policy(policy).normalized == pytest.approx(error, rel=1e-4)
 
@@ -104,5 +101,5 @@ def test_hiding_the_previous_action_changes_what_is_predicted(
 
 
 def test_few_episodes_are_taken_evenly(errors: EpisodeErrors) -> None:
-    few = EpisodeErrors.of(errors.windows.episodes, errors.statistics, {}, most_episodes=1)
+    few = EpisodeErrors(errors.windows.episodes, errors.statistics, {}, most_episodes=1)
     assert len(few.windows) == 1

@@ -10,7 +10,7 @@ from multiprocessing.queues import SimpleQueue
 
 import pytest
 
-from ttm.policy.errors import UserError
+from ttm.policy import UserError
 from ttm.training.train import TrainCommand
 
 Told = list[str]

@@ -15,11 +15,9 @@ import torch
 from lightning.fabric.strategies.launchers import subprocess_script
 from safetensors.torch import load_file
 
-from ttm.policy.checkpoint import load_checkpoint, save_checkpoint
-from ttm.policy.errors import UserError
-from ttm.policy.policy import Policy
-from ttm.training.batches import TrainingBatch
+from ttm.policy import Policy, UserError, load_checkpoint, save_checkpoint
 from ttm.training.distributed import ENDED, OBSERVER, launched, tell_only_losses
+from ttm.training.losses import TrainingBatch
 from ttm.training.options import OptimizerConfig
 from ttm.training.train import TrainCommand
 from ttm.training.trainer import Trainer

@@ -10,15 +10,11 @@ import pytest
 import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from ttm.datasets.dataset import EpisodeDataset, open_dataset
-from ttm.datasets.writer import EpisodeWriter
-from ttm.policy.checkpoint import load_checkpoint
-from ttm.policy.errors import UserError
-from ttm.policy.policy import Policy
-from ttm.policy.presets import PRESETS
-from ttm.policy.spec import PolicySpec
-from ttm.training.frozen_vision import EpisodeFeatures, FeatureCache
-from ttm.training.recall import RecallLoss, tick_codes
+from ttm.datasets import EpisodeDataset, EpisodeWriter, open_dataset
+from ttm.policy import PRESETS, Policy, PolicySpec, UserError, load_checkpoint
+from ttm.training.data import FeatureCache
+from ttm.training.frozen_vision import EpisodeFeatures, tick_codes
+from ttm.training.losses import RecallLoss
 from ttm.training.train import TrainCommand
 
 TICKS = 6

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from ttm.training.recall import RecallTargets
+from ttm.training.losses import RecallTargets
 
 
 @pytest.fixture

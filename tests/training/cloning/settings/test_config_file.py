@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ttm.policy.errors import UserError
+from ttm.policy import UserError
 from ttm.training.cli import main, parse
 from ttm.training.options import AugmentationConfig, OptimizerConfig
 from ttm.training.train import TrainCommand

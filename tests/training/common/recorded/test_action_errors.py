@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ttm.policy.spec import ActionPart, PolicySpec
+from ttm.policy import ActionPart, PolicySpec
 from ttm.training.validation import ErrorSum
 
 

@@ -12,22 +12,24 @@ import numpy as np
 import pytest
 import torch
 
-from ttm.datasets.dataset import dataset_statistics
-from ttm.datasets.windows import Chunks, WindowDataset
-from ttm.datasets.writer import EpisodeWriter
-from ttm.policy.checkpoint import load_checkpoint
+from ttm.datasets import EpisodeWriter, WindowDataset, dataset_statistics
+from ttm.datasets.windows import Chunks, policy_inputs
+from ttm.policy import (
+    PRESETS,
+    ActionPart,
+    Policy,
+    PolicySpec,
+    ProprioceptionSpec,
+    UserError,
+    load_checkpoint,
+)
 from ttm.policy.cores.registry import sized_like, with_options
-from ttm.policy.errors import UserError
-from ttm.policy.policy import Policy
-from ttm.policy.presets import PRESETS
-from ttm.policy.spec import ActionPart, PolicySpec, ProprioceptionSpec
-from ttm.training.batches import BatchSource, TrainingBatch
-from ttm.training.data import open_all, policy_inputs, split
-from ttm.training.losses import cloning_losses
-from ttm.training.memory_start import WholeEpisodes
+from ttm.training.batches import BatchSource, Delays, WholeEpisodes
+from ttm.training.data import open_all, split
+from ttm.training.losses import TrainingBatch, cloning_losses
+from ttm.training.network import with_chosen_parts
 from ttm.training.options import TrainOptions
-from ttm.training.train import TrainCommand, with_chosen_parts
-from ttm.training.validation import Delays
+from ttm.training.train import TrainCommand
 
 
 def asked(**options: Any) -> TrainOptions:

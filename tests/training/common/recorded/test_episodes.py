@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from ttm.policy.errors import UserError
+from ttm.datasets.description import Choices
+from ttm.policy import UserError
 from ttm.training.data import open_all, split
 
 
@@ -23,4 +24,4 @@ def test_data_sets_of_different_robots_are_refused(episodes: Path, other_robot: 
 
 def test_a_wrong_camera_is_refused_with_those_there_are(episodes: Path) -> None:
     with pytest.raises(UserError, match="camera 'back' is not in this data; it has: head, wrist"):
-        open_all([str(episodes)], ["back"])
+        open_all([str(episodes)], Choices(cameras=("back",)))

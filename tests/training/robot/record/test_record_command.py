@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from ttm.policy.errors import UserError
+from ttm.policy import UserError
 from ttm.training.cli import parse
 from ttm.training.robot import record
 from ttm.training.robot.processes import claim_ros_domain
@@ -43,17 +43,17 @@ def test_every_parameter_is_an_option_or_has_a_reason_not_to_be(
 
 
 def test_options_become_parameters() -> None:
-    command = parse(["record", "--out", "demos", "--rate-hz", "10", "--jpeg-quality", "90"])
+    command = parse(["record", "--out", "demos", "--rate-hz", "10", "--instruction", "wave"])
     assert read_options(command, RecorderParameters) == RecorderParameters(
-        folder="demos", rate_hz=10.0, jpeg_quality=90
+        folder="demos", rate_hz=10.0, instruction="wave"
     )
     assert read_options(parse(["record"]), RecorderParameters) == RecorderParameters()
 
 
 def test_mistakes_are_told_before_anything_starts(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="--countdown-s is -1"):
+    with pytest.raises(UserError, match="countdown-s is -1"):
         RecordCommand(countdown_s=-1.0).run()
-    with pytest.raises(UserError, match="--jpeg-quality is 96; give 95 or less"):
+    with pytest.raises(UserError, match="jpeg-quality is 96; give 95 or less"):
         RecordCommand(jpeg_quality=96).run()
     with pytest.raises(UserError, match="min-fresh is nan"):
         RecordCommand(min_fresh=float("nan")).run()

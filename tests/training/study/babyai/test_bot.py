@@ -6,16 +6,15 @@ import pytest
 
 pytest.importorskip("minigrid")
 
-from ttm.training.study.babyai import BoundedPlan, PlanningTooLong, StudyBabyaiCommand
-from ttm.training.study.minigrid import demonstrate
+from ttm.training.study.babyai import BoundedPlan, StudyBabyaiCommand
+from ttm.training.study.minigrid import GaveUp, record
 
 
 @pytest.mark.parametrize(
     ("level", "seed"), [("Unlock", 63), ("GoToImpUnlock", 6), ("GoToImpUnlock", 14)]
 )
 def test_a_bot_that_plans_for_ever_is_stopped(level: str, seed: int) -> None:
-    asked = StudyBabyaiCommand(level)
-    shown = demonstrate(asked, asked.environment(), seed)
+    shown = record(StudyBabyaiCommand(level), [seed])
     assert (len(shown), shown.skipped.tolist()) == (0, [seed])
 
 
@@ -24,7 +23,7 @@ def test_a_plan_counts_looks_since_it_was_told_to() -> None:
     for _ in range(2):
         plan.reads = 0
         assert [plan[-1] for _ in range(100)] == [2] * 100
-    with pytest.raises(PlanningTooLong):
+    with pytest.raises(GaveUp):
         plan[-1]
 
 
@@ -37,7 +36,7 @@ def test_the_bounded_bot_does_what_minigrids_does(level: str, seeds: range) -> N
     asked = StudyBabyaiCommand(level)
     environment = asked.environment()
     for seed in seeds:
-        ours = demonstrate(asked, environment, seed)
+        ours = record(asked, [seed])
         environment.reset(seed)
         bot, theirs, over = BabyAIBot(environment.unwrapped), [], False
         while not over:

@@ -12,23 +12,29 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from ttm.policy import CoreConfig
 from ttm.policy.cores.registry import NAMES
 from ttm.training import cli
 from ttm.training.help_texts import CoreName
-from ttm.training.sequence_model import SequenceModel, fit, ticks_seen
+from ttm.training.sequence_model import SequenceModel, fit, study_core, ticks_seen
 from ttm.training.study import copy as training
 from ttm.training.study.copy import (
+    COMMON,
     NUM_DIGITS,
     NUM_SYMBOLS,
+    OWN,
     StudyCopyCommand,
     copy_accuracy,
-    copy_core,
     copy_loss,
     sequences,
 )
 
 QUICK = ["--width", "16", "--batch-size", "4", "--minutes", "0.0001"]
 STUDY = StudyCopyCommand(width=16, batch_size=4, minutes=1e-8)
+
+
+def copy_core(name: str, *options: str) -> CoreConfig:
+    return study_core(name, COMMON, OWN, options)
 
 
 def generator(seed: int = 0) -> torch.Generator:
@@ -108,7 +114,7 @@ def test_accuracy_counts_digits_and_whole_sequences() -> None:
 def test_a_bottleneck_learns_to_copy_over_chunks() -> None:
     """A small task, learned in seconds; only the latents carry digits over the end of a chunk."""
     torch.manual_seed(0)
-    config = copy_core("tlb", ["num_layers=1", "chunk_size=3", "num_latents=2", "mlp_size=32"])
+    config = copy_core("tlb", "num_layers=1", "chunk_size=3", "num_latents=2", "mlp_size=32")
     model, (symbols, digits) = SequenceModel(config, 4, 4, 32), _short(200, generator(99))
     source = generator()
     batches = (_short(32, source) for _ in range(150))
@@ -215,12 +221,12 @@ def test_unique_samples_and_core_options_are_taken(
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--lengths", "100", "0"], "--lengths has 0; give numbers of ticks, 1 or more"),
+        (["--lengths", "100", "0"], "--lengths is 0; give 1 or more"),
         (["--minutes", "0"], "--minutes is 0.0; give a number above 0"),
         (["--batch-size", "0"], "--batch-size is 0; give 1 or more"),
         (["--unique", "0"], "--unique is 0; give 1 or more"),
         (["--shortest", "0"], "--shortest is 0; give 1 or more"),
-        (["--shortest", "200"], "--shortest is 200, but --lengths has 100"),
+        (["--shortest", "200"], "--shortest is 200; give 100 or less"),
         (["--shortest", "9", "--unique", "5"], "--shortest draws new sequences for every batch"),
         (
             ["--core", "lstm", "--core-options", "window=3"],

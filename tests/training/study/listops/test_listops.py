@@ -6,13 +6,14 @@ import json
 import re
 import statistics
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import get_args
 
 import pytest
 import torch
 
-from ttm.policy.errors import UserError
+from ttm.policy import UserError
 from ttm.training import cli
 from ttm.training.help_texts import CoreName
 from ttm.training.sequence_model import SequenceModel
@@ -63,14 +64,6 @@ QUICK = [
 )
 def test_values_and_depths(text: str, value: int, depth: int) -> None:
     assert evaluate(text.split()) == (value, depth)
-
-
-@pytest.mark.parametrize(
-    "text", ["", "[MAX 1 2", "1 ]", "1 2", "[MAX ]", "[FIRST 1 2 ]", "[MAX 1 ] 2", "12"]
-)
-def test_what_is_no_expression_has_no_value(text: str) -> None:
-    with pytest.raises(ValueError, match=r"expression|does not belong"):
-        evaluate(text.split())
 
 
 def test_values_agree_with_another_reading_of_the_text() -> None:
@@ -151,8 +144,8 @@ def test_padding_does_not_change_the_scores(name: CoreName) -> None:
     short, *longer = sorted(TASK.make(4, seed=0), key=lambda e: len(e.tokens))
     assert len(longer[-1].tokens) > len(short.tokens)
     scores = []
-    for batch in (to_batch([short]), to_batch([short, *longer])):
-        scores.append(last_scores(model, batch.symbols, batch.last)[0])
+    for symbols, last, _ in (to_batch([short]), to_batch([short, *longer])):
+        scores.append(last_scores(model, symbols, last)[0])
     torch.testing.assert_close(scores[0], scores[1], rtol=0, atol=1e-5)
 
 
@@ -163,7 +156,7 @@ def test_the_scores_depend_on_the_whole_expression_unless_there_is_no_memory(
     torch.manual_seed(0)
     model = SequenceModel(listops_core(name, TASK.max_length), NUM_SYMBOLS, 10, 16).double()
     expression = max(TASK.make(20, seed=0), key=lambda e: len(e.tokens))
-    embedded = model.embedding(to_batch([expression]).symbols).detach().requires_grad_()
+    embedded = model.embedding(to_batch([expression])[0]).detach().requires_grad_()
     model.scores(embedded)[0, -1, 0].backward()
     assert embedded.grad is not None
     seen = embedded.grad[0].abs().sum(dim=1) > 0
@@ -172,20 +165,20 @@ def test_the_scores_depend_on_the_whole_expression_unless_there_is_no_memory(
 
 def test_a_pass_has_every_expression_once_and_the_seed_decides_the_order() -> None:
     expressions = TASK.make(50, seed=0)
-    first, same, other = (list(training_batches(expressions, 8, 7, seed)) for seed in (0, 0, 1))
+    first, same, other = (
+        list(islice(training_batches(expressions, 8, seed), 7)) for seed in (0, 0, 1)
+    )
     rows = [
         tuple(row[: last + 1].tolist())
         for symbols, lasts, _ in first
         for row, last in zip(symbols, lasts, strict=True)
     ]
-    whole = to_batch(expressions)
+    symbols, lasts, _ = to_batch(expressions)
     assert len(rows) == 50
-    assert set(rows) == {
-        tuple(r[: n + 1].tolist()) for r, n in zip(whole.symbols, whole.last, strict=True)
-    }
+    assert set(rows) == {tuple(r[: n + 1].tolist()) for r, n in zip(symbols, lasts, strict=True)}
     assert all(torch.equal(a[0], b[0]) for a, b in zip(first, same, strict=True))
     assert not all(torch.equal(a[2], b[2]) for a, b in zip(first, other, strict=True))
-    assert len(list(training_batches(expressions, 8, 10, 0))) == 10  # begins again
+    assert len(list(islice(training_batches(expressions, 8, 0), 10))) == 10  # begins again
 
 
 def test_predicted_values_come_in_the_order_asked() -> None:
@@ -211,9 +204,9 @@ def test_guesses_and_tallies() -> None:
     by_first = guessed_values(train, asked, lambda e: e.tokens[0])
     assert by_first == [9, 0, 0]
     counted = tally(asked, by_first)
-    assert counted.by_depth == {1: (1, 2), 2: (1, 1)}
-    assert counted.accuracy == pytest.approx(2 / 3)
-    assert counted.interval[0] < 2 / 3 < counted.interval[1]
+    assert counted["by_depth"] == {1: {"right": 1, "count": 2}, 2: {"right": 1, "count": 1}}
+    assert counted["accuracy"] == pytest.approx(2 / 3)
+    assert counted["interval"][0] < 2 / 3 < counted["interval"][1]
 
 
 def test_a_memory_learns_operators_on_two_digits() -> None:
@@ -229,18 +222,16 @@ def _accuracy_on_two_digits(name: CoreName, steps: int) -> float:
     made = TINY.make(400, seed=0)
     study = StudyListopsCommand(width=32, batch_size=50, learning_rate=1e-2, steps=steps)
     found = study.train(name, listops_core(name, 4), made[100:], made[:100], 0)["tally"]
-    assert sum(count for _, count in found.by_depth.values()) == 100
-    accuracy: float = found.accuracy
-    return accuracy
+    assert sum(depth["count"] for depth in found["by_depth"].values()) == 100
+    return float(found["accuracy"])
 
 
 def test_the_loss_is_of_the_last_token() -> None:
     torch.manual_seed(0)
     model = SequenceModel(listops_core("lstm", 30), NUM_SYMBOLS, 10, 16)
-    batch = to_batch(TASK.make(3, seed=0))
-    singles = [to_batch([e]) for e in TASK.make(3, seed=0)]
-    alone = [listops_loss(model, one.symbols, one.last, one.values) for one in singles]
-    together = listops_loss(model, batch.symbols, batch.last, batch.values)
+    made = TASK.make(3, seed=0)
+    alone = [listops_loss(model, *to_batch([expression])) for expression in made]
+    together = listops_loss(model, *to_batch(made))
     torch.testing.assert_close(together, torch.stack(alone).mean())
 
 

@@ -6,7 +6,7 @@ import gymnasium
 import numpy as np
 import pytest
 
-from ttm.policy.errors import UserError
+from ttm.policy import UserError
 
 pytest.importorskip("minigrid")
 
@@ -20,15 +20,14 @@ from ttm.training.study.memory import (
     StudyMemoryCommand,
     cue_position,
 )
-from ttm.training.study.minigrid import Demonstrations, MinigridEnvironment, demonstrate
+from ttm.training.study.minigrid import Demonstrations, MinigridEnvironment, record
 
 NAMES = ("MemoryS7", "MemoryS9", "MemoryS11", "MemoryS13", "MemoryS17", "MemoryS17Random")
 SEEDS = range(24)
 
 
 def shown(name: str, seed: int) -> Demonstrations:
-    level = StudyMemoryCommand(name)
-    episode = demonstrate(level, level.environment(), seed)
+    episode = record(StudyMemoryCommand(name), [seed])
     assert len(episode), f"the expert failed in {name}, seed {seed}"
     return episode
 

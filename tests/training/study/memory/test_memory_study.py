@@ -22,7 +22,7 @@ from ttm.training.study.minigrid_study import ActingResult, CoreResult, equal_co
 
 WIDTH = 16
 SMALL = [
-    *("--level", "MemoryS7", "--width", str(WIDTH), "--workers", "1"),
+    *("--level", "MemoryS7", "--width", str(WIDTH)),
     *("--demonstrations", "8", "--steps", "2", "--episodes", "3"),
 ]
 

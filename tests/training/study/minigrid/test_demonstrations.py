@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ttm.policy.errors import UserError
+from ttm.policy import UserError
 
 pytest.importorskip("minigrid")
 
@@ -91,9 +91,7 @@ def test_seeds_that_the_bot_does_not_solve_are_skipped_and_named() -> None:
 def test_a_level_without_a_demonstrator_is_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(
-        minigrid, "demonstrate", lambda level, world, seed: Demonstrations.of(seed, (), ())
-    )
+    monkeypatch.setattr(minigrid, "demonstrate", lambda level, world, seed: [])
     with pytest.raises(UserError, match="solves 0 of 8 seeds of level GoToObjS4"):
         load_or_record(LEVEL, 4, tmp_path, workers=1)
 

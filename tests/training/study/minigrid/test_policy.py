@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -10,8 +11,8 @@ import numpy as np
 import pytest
 import torch
 
+from ttm.policy import UserError
 from ttm.policy.cores.registry import NAMES
-from ttm.policy.errors import UserError
 
 pytest.importorskip("minigrid")
 
@@ -32,9 +33,8 @@ from ttm.training.study.minigrid import (
 from ttm.training.study.minigrid_study import (
     ActingResult,
     CoreResult,
-    ResultFolder,
-    StudySettings,
     equal_core,
+    load_result,
 )
 
 SMALL = StudyBabyaiCommand("GoToLocalS5N2")
@@ -111,11 +111,11 @@ def test_ticks_one_by_one_are_as_whole_episodes(core: str, recorded: Demonstrati
     batch = EpisodeSampler(recorded, vocabulary, ticks=200).batch(np.arange(len(recorded)))
     with torch.inference_mode():
         instructions = policy.instruct(batch.sentences)
-        whole, _ = policy(instructions, batch.which, batch.tiles, batch.directions)
+        whole, _, _ = policy(instructions, batch.which, batch.tiles, batch.directions)
         state = policy.core.initial_state(len(batch.which))
         for tick in range(whole.shape[1]):
             now = slice(tick, tick + 1)
-            scores, state = policy(
+            scores, _, state = policy(
                 instructions, batch.which, batch.tiles[:, now], batch.directions[:, now], state
             )
             assert torch.allclose(scores[:, 0], whole[:, tick], atol=1e-9)
@@ -127,7 +127,7 @@ def test_the_instruction_changes_the_scores(recorded: Demonstrations) -> None:
         vocabulary.sentences(["go to the red ball", "go to the blue key"])
     )
     tiles = torch.from_numpy(vocabulary.tiles(recorded.images[:1])).long().expand(2, 1, -1)
-    scores, _ = policy(
+    scores, _, _ = policy(
         instructions, torch.tensor([0, 1]), tiles, torch.zeros(2, 1, dtype=torch.int64)
     )
     assert not torch.allclose(scores[0], scores[1], atol=1e-4)
@@ -180,9 +180,9 @@ def test_acting_carries_the_memory_from_tick_to_tick(
     real, ticks = policy.forward, []
 
     def watched(instructions: Any, which: Any, tiles: Any, directions: Any, state: Any) -> Any:
-        scores, after = real(instructions, which, tiles, directions, state)
+        scores, *rest = real(instructions, which, tiles, directions, state)
         ticks.extend(zip(which.tolist(), tiles, directions, scores, strict=True))
-        return scores, after
+        return scores, *rest
 
     monkeypatch.setattr(policy, "forward", watched)
     seeds = [0, 1, 2, 3]
@@ -197,7 +197,7 @@ def test_acting_carries_the_memory_from_tick_to_tick(
         )
         assert len(scores) == steps > 1
         with torch.no_grad():
-            at_once, _ = real(
+            at_once, _, _ = real(
                 policy.instruct(sentences),
                 torch.tensor([episode]),
                 tiles[None],
@@ -234,14 +234,16 @@ def test_a_core_keeps_the_mlps_that_it_is_given_and_cannot_be_too_large() -> Non
 
 
 def test_a_damaged_result_is_told(tmp_path: Path) -> None:
-    settings = StudySettings("GoToLocal", 1, 1, 1, 1e-3, 16, 0, 1, ("best",), "3.2.0")
-    results = ResultFolder(tmp_path, settings)
-    results.save(CoreResult("none", {}, 1, 1, 0.1, 1.0, {"best": ActingResult([True], [3], 1.0)}))
-    assert results.find("none") == results.all()[0]
-    (path,) = tmp_path.rglob("none.json")
+    result = CoreResult("none", {}, 1, 1, 0.1, 1.0, {"best": ActingResult([True], [3], 1.0)})
+    path = tmp_path / "none.json"
+    acting = {"best": {"success": [True], "lengths": [3], "seconds": 1.0}}
+    names = {"core": "none", "config": {}, "parameters": 1, "all_parameters": 1}
+    training = {"loss": 0.1, "training_s": 1.0}
+    path.write_text(json.dumps({"settings": {}, **names, **training, "acting": acting}))
+    assert load_result(path) == result
     path.write_text(path.read_text()[:-20])
     with pytest.raises(UserError, match=r"none.json is damaged .*delete it"):
-        results.find("none")
+        load_result(path)
 
 
 def test_a_result_from_before_a_field_existed_is_one_of_its_default() -> None:

@@ -9,14 +9,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from ttm.policy.checkpoint import save_checkpoint
+from ttm.policy import Policy, PolicyConfig, PolicyRunner, save_checkpoint
 from ttm.policy.config import VisionConfig
 from ttm.policy.cores.baselines import LstmConfig
-from ttm.policy.policy import Policy
-from ttm.policy.presets import PolicyConfig
-from ttm.policy.runner import PolicyRunner
 from ttm.sim import actors
-from ttm.sim.collect import collect
+from ttm.sim.collect import CollectCommand
 from ttm.sim.environment import inspect_env
 from ttm.training.study.suite import StudySuiteCommand
 
@@ -41,7 +38,9 @@ def demonstrations(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("demonstrations")
     with pytest.MonkeyPatch.context() as patch:
         prepare(patch)
-        collect(folder, task="recall", env=ENV, episodes=DEMONSTRATIONS, workers=1, gap=2)
+        CollectCommand(
+            folder, task="recall", env=ENV, episodes=DEMONSTRATIONS, workers=1, gap=2
+        ).run()
     return folder
 
 

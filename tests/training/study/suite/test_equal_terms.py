@@ -7,33 +7,23 @@ from pathlib import Path
 import pytest
 import torch
 
-from ttm.policy.checkpoint import load_checkpoint
-from ttm.policy.cores.core import CoreConfig
+from ttm.policy import Policy, UserError, load_checkpoint
 from ttm.policy.cores.registry import NAMES
-from ttm.policy.errors import UserError
-from ttm.policy.policy import Policy
 from ttm.sim.shipped import SHIPPED, checkpoint_path
-from ttm.training.sequence_model import SightSize, num_parameters
+from ttm.training.sequence_model import SightSize, num_parameters, split_sight
 from ttm.training.study.suite import (
     OURS_OPTIONS,
-    SOURCES,
     TOLERANCE,
     Variant,
     first_policy,
     parse_variant,
-    sized_cores,
+    source_cores,
     suite_cores,
 )
 from ttm.training.study.suite_report import OURS
 
 Weights = dict[str, torch.Tensor]
-VARIANTS = [parse_variant(text, OURS_OPTIONS) for text in (OURS, *NAMES)]
-
-
-def source_cores(width: int, inputs: int) -> list[CoreConfig]:
-    """Return the cores that all others share first weights with."""
-    sources = [Variant(name, name) for name in SOURCES]
-    return list(sized_cores(VARIANTS[0], sources, width, inputs).values())
+VARIANTS = [parse_variant(text) for text in (OURS, *NAMES)]
 
 
 @pytest.mark.parametrize(("width", "inputs"), [(32, 9), (128, 17)])
@@ -44,7 +34,7 @@ def test_all_have_as_many_parameters_as_ours(width: int, inputs: int) -> None:
 
 
 def test_a_size_that_ours_is_given_holds_for_the_others() -> None:
-    ours = parse_variant(OURS, (*OURS_OPTIONS, "mlp_size=200"))
+    ours = Variant(OURS, "ttm", *split_sight((*OURS_OPTIONS, "mlp_size=200")))
     others = [each for each in VARIANTS if each.core == "ttm"]
     cores = suite_cores(ours, [ours, *others[1:]], 128, 17)
     wanted = ours.num_parameters(cores[OURS], 128, 17)
@@ -62,7 +52,7 @@ def first_weights(seen: Policy, label: str, seed: int, *, share: bool = True) ->
     """Return the first weights of a variant, without what it shares with others if not `share`."""
     sizes = seen.config.width, seen.num_tokens
     config = suite_cores(VARIANTS[0], VARIANTS, *sizes)[label]
-    sources = source_cores(*sizes) if share else []
+    sources = source_cores(VARIANTS[0], *sizes) if share else []
     (sight,) = {each.sight for each in VARIANTS if each.label == label}
     return first_policy(seen, config, sources, seed, sight).state_dict()
 
@@ -116,9 +106,9 @@ def test_the_seed_draws_core_head_and_sight_memory_alone(
 def test_no_tensor_of_a_compared_part_is_the_checkpoints(label: str) -> None:
     shipped = load_checkpoint(checkpoint_path(SHIPPED))[0]
     sizes = shipped.config.width, shipped.num_encoded
-    variant = parse_variant(label, OURS_OPTIONS)
+    variant = parse_variant(label)
     cores = suite_cores(VARIANTS[0], [variant], *sizes)
-    sources = source_cores(*sizes)
+    sources = source_cores(VARIANTS[0], *sizes)
     trained = shipped.state_dict()
     made = first_policy(shipped, cores[variant.label], sources, 0, variant.sight).state_dict()
     compared = {name for name in made if name.startswith(("core.", "action_head.", "sight."))}
@@ -136,11 +126,11 @@ def test_shared_weights_keep_the_spread_that_each_core_draws(
 
 
 def test_a_sight_memory_can_be_given_and_taken() -> None:
-    with_it = parse_variant("ttm sight_tokens=3 sight_cells=8", OURS_OPTIONS)
-    without = parse_variant("ours sight_tokens=0", OURS_OPTIONS)
+    with_it = parse_variant("ttm sight_tokens=3 sight_cells=8")
+    without = parse_variant("ours sight_tokens=0")
     assert (with_it.sight, without.sight) == (SightSize(3, 8), SightSize())
     assert "sight" not in " ".join((*with_it.options, *without.options))
     with pytest.raises(UserError, match="whole number"):
-        parse_variant("ttm sight_tokens=few", OURS_OPTIONS)
+        parse_variant("ttm sight_tokens=few")
     with pytest.raises(UserError, match="at least one cell"):
-        parse_variant("ours sight_cells=0", OURS_OPTIONS)
+        parse_variant("ours sight_cells=0")

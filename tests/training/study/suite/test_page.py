@@ -1,22 +1,20 @@
-"""The committed figures: the cores that they are of, their plot, and the table that a page shows."""
+"""The committed figures: the cores that they are of, and the table that the study prints of them."""
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 import pytest
 from generated import ROOT
 
-from ttm.policy.checkpoint import load_checkpoint
+from ttm.policy import load_checkpoint
 from ttm.policy.cores.registry import core_from_dict
 from ttm.sim.shipped import SHIPPED_CHECKPOINT
-from ttm.training.study.suite import OURS_OPTIONS, parse_variant, suite_cores
+from ttm.training.study.suite import parse_variant, suite_cores
 from ttm.training.study.suite_report import (
     OURS,
     Report,
     by_task,
-    draw_choices,
     merged_figures,
     read_figures,
 )
@@ -33,9 +31,9 @@ def report(folder: Path = RESULTS) -> Report:
 def test_the_study_would_compare_the_same_cores_today(name: str) -> None:
     policy = load_checkpoint(SHIPPED_CHECKPOINT)[0]
     sizes = policy.config.width, policy.num_encoded
-    ours = parse_variant(OURS, OURS_OPTIONS)
+    ours = parse_variant(OURS)
     for training in report(RESULTS / name).figures.trainings:
-        variant = parse_variant(training.variant, OURS_OPTIONS)
+        variant = parse_variant(training.variant)
         core = suite_cores(ours, [variant], *sizes)[variant.label]
         assert core == core_from_dict(training.core), training.variant
         assert variant.num_parameters(core, *sizes) == training.parameters
@@ -50,14 +48,3 @@ def test_the_table_has_a_row_for_each_core_gap_and_probe() -> None:
         r[:6] for r in rows
     ]
     assert {tuple(row[:3]) for row in rows} >= {("`ours`", "15", "swap"), ("`none`", "45", "live")}
-
-
-def test_the_plot_is_that_of_the_figures() -> None:
-    """Compared in words, since another release of Matplotlib places the same points differently."""
-    committed = described(RESULTS.joinpath("choices.svg").read_text(encoding="utf-8"))
-    assert committed == described(draw_choices(report()))
-
-
-def described(svg: str) -> list[str]:
-    (words,) = re.findall(r"<desc>(.*?)</desc>", svg, flags=re.DOTALL)
-    return str(words).splitlines()

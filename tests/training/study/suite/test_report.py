@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from ttm.policy.errors import UserError
+from ttm.policy import UserError
 from ttm.sim.results import wilson_interval
 from ttm.training.study.suite import StudySuiteCommand
 from ttm.training.study.suite_report import (
@@ -75,7 +75,7 @@ def test_rates_are_over_tasks_and_seeds_and_by_task() -> None:
     assert every[3].endswith("*")  # one seed and task of four
     assert every[4] == f"{0.5 / 0.875:.2f}"
     assert [row[0] for row in grid("Right choices, shell").rows] == ["ours", "none"]
-    assert grid("Right choices, shell").rows[1][2] == "-"
+    assert grid("Right choices, shell").rows[1][2] == "—"
 
 
 def test_differences_are_of_equal_states_and_seeds() -> None:
@@ -182,9 +182,9 @@ def test_each_task_has_a_panel() -> None:
 def test_table_and_plot_are_drawn_again_without_the_folder(
     finished: StudySuiteCommand, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    figures, plot = tmp_path / "suite.json", tmp_path / "suite.svg"
-    assert replace(finished, report=True, json=figures).run() == 0
-    first = capsys.readouterr().out.replace(f"figures: {figures}\n", "")
+    figures, plot = finished.out / "figures.json", tmp_path / "suite.svg"
+    assert replace(finished, data=()).run() == 0
+    first = capsys.readouterr().out
     again = replace(finished, figures=(figures,), plot=plot, out=tmp_path / "nothing")
     assert again.run() == 0
     assert capsys.readouterr().out == first

@@ -14,10 +14,9 @@ import pytest
 import torch
 import yaml
 
-from ttm.policy.checkpoint import load_checkpoint
-from ttm.policy.errors import UserError
+from ttm.policy import UserError, load_checkpoint
+from ttm.sim import Evaluation
 from ttm.sim.condition import Condition
-from ttm.sim.results import Evaluation
 from ttm.training.frozen_vision import MapStore
 from ttm.training.run_log import CONFIG
 from ttm.training.study import suite as pieces
@@ -173,11 +172,14 @@ def test_a_folder_in_which_another_process_works_is_left_alone(options: Make) ->
     assert {each.variant for each in collect_figures(wanted.out).trainings} == {"lstm"}
 
 
-def test_what_was_made_with_other_options_is_not_mixed_in(finished: StudySuiteCommand) -> None:
+def test_what_was_made_with_other_options_is_not_mixed_in(
+    finished: StudySuiteCommand, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with pytest.raises(UserError, match=r"--steps is 3, but .*ours/seed_0 was made with 2"):
         replace(finished, steps=3).run()
+    monkeypatch.setattr(pieces, "OURS_OPTIONS", ("write=gated",))
     with pytest.raises(UserError, match=r"ours/seed_0 holds a core of other sizes or options"):
-        replace(finished, ours_options=("write=gated",)).run()
+        finished.run()
 
 
 def test_a_folder_from_before_windows_could_be_chosen_goes_on(options: Make) -> None:
@@ -226,17 +228,16 @@ def test_an_evaluation_of_other_states_is_made_anew(options: Make) -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"data": ()}, "name them with --data"),
+        ({"data": ()}, "holds no finished training; name demonstrations to learn from with --data"),
         ({"core": ("gru",)}, "--core is 'gru'; give one of ours, ttm"),
         ({"core": ("lstm num_layers",)}, "option num_layers is ''"),
         ({"core": ("ours mlp_size=99",)}, "more than 2 % apart"),
-        ({"ours_options": ("write=never",)}, "write is 'never'"),
+        ({"core": ("ours write=never",)}, "write is 'never'"),
         ({"seeds": (-1,)}, "--seeds is -1"),
         ({"plot": Path("a.pdf")}, "--plot is a.pdf"),
         ({"task": ("touch",)}, "needs a memory task"),
         ({"task": ("dance",)}, "task is 'dance'"),
         ({"init": Path("no.safetensors")}, "no.safetensors: no such checkpoint"),
-        ({"report": True}, "holds no finished training"),
         ({"figures": (Path("no.json"),)}, "no.json: no figures of this study"),
     ],
 )
@@ -259,7 +260,7 @@ def test_a_damaged_folder_is_told_in_one_line(tmp_path: Path, name: str, text: s
     (folder.path / "run.json").write_text("{}")
     (folder.path / name).write_text(text)
     with pytest.raises(UserError, match=r"\.json is damaged .*; delete its folder"):
-        StudySuiteCommand(out=tmp_path, report=True).run()
+        StudySuiteCommand(out=tmp_path).run()
 
 
 @pytest.mark.parametrize("text", ["[]", "{}", '{"settings": {}, "trainings": [], "choices": []}'])

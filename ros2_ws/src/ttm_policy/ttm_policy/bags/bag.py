@@ -109,11 +109,7 @@ class BagFile:
                 )
 
     def stamps(self) -> dict[str, Stamps]:
-        """Return when each message of each topic was made, in ns, in the order of recording.
-
-        This is the stamp in the header. Messages without one, or with a stamp of 0, were made when
-        they were recorded.
-        """
+        """Return when each message was made (ns): by its header, or else, or for 0, when it was recorded."""
         found: dict[str, list[int]] = {topic: [] for topic in self._names}
         for topic, recorded_ns, data in self._raw():
             has_header = hasattr(MESSAGE_TYPES[self.types[topic]], "header")
@@ -177,11 +173,7 @@ class BagFile:
 
 @contextmanager
 def _damage_told(path: Path) -> Iterator[None]:
-    """Raise `UserError` with the bag's path for whatever its reader raises.
-
-    Damage shows as errors of SQLite, of MCAP's compression and of YAML, or as numbers that are too
-    large to be true.
-    """
+    """Raise `UserError` with the bag's path for whatever its reader raises."""
     try:
         yield
     except Exception as error:

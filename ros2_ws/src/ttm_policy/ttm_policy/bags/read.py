@@ -91,12 +91,7 @@ def _open(path: Path, contract: RobotContract) -> BagFile:
 
 
 def _spec(bag: BagFile, contract: RobotContract, options: BagOptions) -> PolicySpec:
-    """Return the spec of the episodes that bags of a contract become.
-
-    Without a spec file, it is that of the bag if it carries one. Otherwise, cameras have the size of their
-    first image. What a spec file says of robot and cameras must be what the contract says, and images are
-    taken as they are.
-    """
+    """Return the spec of the episodes: of the spec file, or else the bag, or else the first images."""
     rate_hz = contract.rate_hz if bag.facts is None else bag.facts.rate_hz
     rate_hz = rate_hz if options.rate_hz is None else options.rate_hz
     if rate_hz is None:
@@ -197,11 +192,7 @@ def _write_episode(
 def _ticks(
     bag: BagFile, stamps: Mapping[str, Stamps], topics: Topics, rate_hz: float
 ) -> list[Tick[int]]:
-    """Match messages to ticks; return the numbers of the messages of each tick.
-
-    stamps: topic -> stamps in ns, in the order of recording. Raises `UserError` if a topic has no message,
-    or there is no whole tick.
-    """
+    """Return the numbers of the messages of each tick. stamps: in the order of recording."""
     matcher = TickMatcher[int](topics, rate_hz)
     for topic, values in stamps.items():
         for number, stamp_ns in enumerate(values.tolist()):
@@ -228,10 +219,7 @@ def _ticks(
 def _with_messages(
     bag: BagFile, ticks: Sequence[Tick[int]], stamps: Mapping[str, Stamps], joints: JointTopics
 ) -> Iterator[Tick[Any]]:
-    """Yield the ticks in order, with messages in place of their numbers.
-
-    Only messages of ticks that wait for others are in memory. All messages of joints are read.
-    """
+    """Yield the ticks with messages in place of their numbers; only those that wait are in memory."""
     users: dict[tuple[str, int], list[int]] = defaultdict(list)
     for place, tick in enumerate(ticks):
         for used in {*tick.observation.items(), *tick.command.items()}:

@@ -194,10 +194,7 @@ class TickMessages:
         self._executed = recording.actions if executed is None else executed
 
     def observations(self) -> Iterator[dict[str, npt.NDArray[Any]]]:
-        """Yield for each tick the values of all inputs, and JPEGs where messages take them as they are.
-
-        What was executed is that of the tick before, zeros at the first.
-        """
+        """Yield the inputs of each tick, JPEGs where messages take them, and what the tick before did."""
         recording = self._recording
         kept = {source.name for source in self._kept}
         streams = {

@@ -122,10 +122,7 @@ class TickMatcher(Generic[Message]):
         return self.start_ns + round(tick * self._period_ns)
 
     def ticks(self, until_ns: int) -> Iterator[Tick[Message]]:
-        """Yield the ticks that end until then, also those after the last command.
-
-        What is added later for one of them comes too late.
-        """
+        """Yield the ticks that end until then; what is added later for one of them comes too late."""
         while self.start_ns is not None and self.begin_ns(self._given + 1) <= until_ns:
             yield self._next(until_ns)
 
@@ -207,10 +204,7 @@ Stamped = tuple[str, int, Any]
 
 
 def header_ns(data: Any) -> int:
-    """Return the stamp of a serialised message that starts with a header, in ns.
-
-    It is 0 for a message that is cut short, which is found when it is read.
-    """
+    """Return the stamp (ns) of a serialised message that starts with a header; 0 if it is cut short."""
     if len(data) < HEADER_END:
         return 0
     seconds, nanoseconds = struct.unpack_from(HEADER[bool(data[1] & 1)], data, 4)
@@ -267,10 +261,7 @@ class Stamper:
         return self._release(None)
 
     def _contradicts(self, stamp_ns: int, published_ns: int) -> bool:
-        """Return whether an observation is older than those before by one clock, and newer by the other.
-
-        Either the simulation has begun again, or the clock of the system was set back.
-        """
+        """Return whether the simulation has begun again, or the system clock was set back."""
         if not self._stamps_ns:
             return False
         newer_ns = (stamp_ns - self._stamps_ns[-1], published_ns - self._published_ns[-1])

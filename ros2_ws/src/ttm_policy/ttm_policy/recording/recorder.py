@@ -12,8 +12,6 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from diagnostic_msgs.msg import DiagnosticStatus, KeyValue
-from rclpy.clock import Clock
-from rclpy.clock_type import ClockType
 from rclpy.node import Node
 from rclpy.task import Future
 from std_msgs.msg import String
@@ -27,6 +25,7 @@ from ttm_policy.guards import ClockSteps
 from ttm_policy.inputs import read_instruction, read_json
 from ttm_policy.messages import check_fields
 from ttm_policy.parameters import RecorderParameters
+from ttm_policy.programs import steady_timer
 from ttm_policy.qos import LATCHED, listen
 from ttm_policy.recording.session import IN_HAND, RecordingSession, State
 from ttm_policy.recording.sink import EpisodeSink, Written
@@ -80,16 +79,11 @@ class Recorder:
         self._services = [node.create_service(SetBool, "~/stop", self._serve_stop)]
         for name, call in calls.items():
             self._services.append(node.create_service(Trigger, f"~/{name}", _answering(call)))
-        self._timer = node.create_timer(
-            UPDATE_S, self.update, clock=Clock(clock_type=ClockType.STEADY_TIME)
-        )
+        self._timer = steady_timer(node, UPDATE_S, self.update)
         node.get_logger().info(f"{contract.robot} at {given.rate_hz:g} Hz")
 
     def start(self) -> str:
-        """Begin an episode; return what happens, in words. Raises `UserError` if it cannot be.
-
-        With a `simulator` it begins with its scene, which begins again.
-        """
+        """Begin an episode, with a `simulator` its scene; return what happens. Raises `UserError`."""
         if not self.active:
             raise UserError("the recorder is not active; activate it first")
         now_s = time.monotonic()

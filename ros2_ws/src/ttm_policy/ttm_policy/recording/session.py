@@ -107,10 +107,7 @@ class Cadence:
         return "; ".join(parts)
 
     def refusal(self, least_fresh: float) -> str:
-        """Return why the episode is refused, or an empty text.
-
-        least_fresh: the smallest portion of ticks with new messages.
-        """
+        """Return why an episode with fewer fresh ticks than `least_fresh` is refused, or an empty text."""
         if self._fresh >= least_fresh:
             return ""
         worst, bad = self._worst
@@ -230,10 +227,7 @@ class RecordingSession:
         self._give(lambda matcher: matcher.ticks(until_ns))
 
     def clock_changed(self, by_s: float) -> None:
-        """Go on with the stamps of a clock that was set. An episode that is being recorded is dropped.
-
-        by_s: how far it was set ahead, below 0 if it was set back. Commands stay in force.
-        """
+        """Go on after the clock of the stamps was set ahead (+) or back (-). Commands stay in force."""
         since, self._since = self._since, []
         self._set_back_ns, self._certain_s = {}, None
         way = "back" if by_s < 0 else "ahead"
@@ -310,10 +304,7 @@ class RecordingSession:
             self._drop(problem)
 
     def stop(self, success: bool | None, now_s: float) -> str:
-        """End the episode, and keep it if it is whole and its cadence good; return what happens, in words.
-
-        success: whether the robot did what it should; None if nobody judged it.
-        """
+        """End the episode, and keep it if it is whole and even. success: None if nobody judged it."""
         if self.state is not State.RECORDING:
             raise UserError(f"it is {self.state.value}, not recording; there is nothing to stop")
         self.state = State.SAVING
@@ -328,10 +319,7 @@ class RecordingSession:
         return "discarded"
 
     def undo(self) -> str:
-        """Delete the last episode of this session; `ttm data undo` brings it back.
-
-        Returns what happens, in words.
-        """
+        """Delete the last episode of this session; `ttm data undo` brings it back."""
         if self.state is not State.READY:
             raise UserError(f"it is {self.state.value}; stop or discard that episode first")
         if not self.saved:

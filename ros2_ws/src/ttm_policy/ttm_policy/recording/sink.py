@@ -44,10 +44,7 @@ class EpisodeRows:
         self.skipped = 0
 
     def add(self, tick: Tick[Any]) -> None:
-        """Take the next tick. Raises `UserError` for values that contract or spec do not allow.
-
-        Its messages may be serialised.
-        """
+        """Take the next tick, whose messages may be serialised. Raises `UserError` if it does not fit."""
         types = self._values.types
         observed, commands = (
             {topic: unpacked(topic, message, types[topic]) for topic, message in part.items()}
@@ -64,10 +61,7 @@ class EpisodeRows:
         self._waiting = observation or {}, action, tick.captured_ns / 1_000_000_000, intervention
 
     def end(self, num_ticks: int) -> int:
-        """Write the last tick, keep the first `num_ticks` that were added, and return how many are left.
-
-        After the last tick nothing is measured, so that it is left out if any part of the action is.
-        """
+        """Write the last tick, unless it is measured; keep `num_ticks`; return how many are left."""
         if not self._values.measured.is_needed:
             self._write(None, {})
         self.writer.end_at(max(num_ticks - self.skipped, 0))
@@ -123,10 +117,7 @@ class EpisodeSink:
         jpeg_quality: int | None = None,
         cmd_vel_stamped: bool = True,
     ) -> None:
-        """folder: where the episodes go. Their numbers go on after those that are there.
-
-        jpeg_quality: as in `EpisodeWriter`. cmd_vel_stamped: as in `TickValues`.
-        """
+        """folder: where the episodes go. Their numbers go on after those that are there."""
         self._folder, self._given, self._jpeg_quality = folder, given, jpeg_quality
         self._cmd_vel_stamped = cmd_vel_stamped
         self.results: Queue[Written | Failed] = Queue()

@@ -15,8 +15,13 @@ from ttm.datasets.dataset import open_dataset
 from ttm.datasets.description import SpecFile, read_spec_file
 from ttm.datasets.frames import MAX_PIXELS, image_size
 from ttm.policy.errors import MalformedObservation, MissingObservation, UserError
-from ttm.policy.files import read_checkpoint_spec
-from ttm.policy.spec import ActionPart, CameraSpec, PolicySpec, ProprioceptionSpec
+from ttm.policy.spec import (
+    ActionPart,
+    CameraSpec,
+    PolicySpec,
+    ProprioceptionSpec,
+    read_checkpoint_spec,
+)
 from ttm.sim.shipped import SHIPPED, checkpoint_path
 from ttm_policy.contract import (
     MOTION_TYPES,
@@ -46,10 +51,7 @@ JOINTS = "sensor_msgs/JointState"
 
 
 def unpacked(topic: str, data: Any, kind: str) -> Any:
-    """Return a message of a topic from its serialised bytes, or as it is.
-
-    Raises `UserError` if it is damaged.
-    """
+    """Return a message from its serialised bytes, or as it is. Raises `UserError` for a damaged one."""
     if not isinstance(data, bytes):
         return data
     try:
@@ -59,10 +61,7 @@ def unpacked(topic: str, data: Any, kind: str) -> Any:
 
 
 def message_image_size(message: Any) -> tuple[int, int]:
-    """Return the height and width of an image's message, compressed or not.
-
-    Raises `UserError` if it cannot be read.
-    """
+    """Return height and width of an image's message, compressed or not. Raises `UserError`."""
     if hasattr(message, "height"):
         if not 0 < message.height * message.width <= MAX_PIXELS:
             raise UserError(
@@ -233,10 +232,7 @@ class TickValues:
         )
 
     def observation(self, tick: Tick[Any]) -> dict[str, npt.NDArray[Any]] | None:
-        """Return the observation, or None while some of the joints were not seen.
-
-        Raises `MalformedObservation` for what does not fit the contract.
-        """
+        """Return the observation; None without some of the joints. Raises `MalformedObservation`."""
         found: dict[str, npt.NDArray[Any]] = {}
         try:
             for image in self.contract.images:

@@ -95,10 +95,7 @@ class RosActor:
         self._e_stop = message.data
 
     def reset(self, instruction: str) -> None:
-        """Publish the instruction, and wait until the policy has reset its memory under it.
-
-        Raises `UserError` for one that the policy would not take.
-        """
+        """Publish the instruction, and wait until the policy has reset its memory under it."""
         instruction = require_instruction(instruction)
         self._executed = np.zeros(self.node.spec.action_size, np.float32)
         self.node.publish_instruction(instruction)
@@ -140,10 +137,7 @@ class RosActor:
         return None
 
     def _wait(self, done: Callable[[], bool], limit_s: float, problem: str) -> None:
-        """Wait for at most `limit_s` of wall time, not counting emergency stops.
-
-        Raises `PolicyIsSilent`.
-        """
+        """Wait for at most `limit_s` of wall time, emergency stops left out. Raises `PolicyIsSilent`."""
         deadline_s = time.monotonic() + limit_s
         while not done():
             self.spin(0.05)

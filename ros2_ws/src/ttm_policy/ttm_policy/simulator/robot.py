@@ -112,10 +112,7 @@ class ReceivedCommands:
         return self._codec.decode(self._answers)
 
     def in_force(self) -> npt.NDArray[np.float32]:
-        """Return the action (A,) that a robot would carry out now.
-
-        Joint goals stay in force; other commands expire. Parts without a command are those of `resting`.
-        """
+        """Return the action (A,) that a robot would carry out now: all but goals of joints expire."""
         alive = {
             topic: message
             for topic, (message, received_s) in self._newest.items()
@@ -143,10 +140,7 @@ class RobotTopics(Node):
     spec: PolicySpec
 
     def connect_topics(self, contract: RobotContract, spec: PolicySpec, *, whose: str) -> None:
-        """Create all topics. Raises `UserError` if the contract does not fit `spec`.
-
-        whose: what `spec` belongs to, for the message.
-        """
+        """Create all topics. Raises `UserError` if the contract does not fit `spec`, which is of `whose`."""
         check_fields(contract)
         contract.check(spec, whose=whose)
         self.spec, self._contract, self.time_ns = spec, contract, FIRST_STAMP_NS
@@ -166,11 +160,7 @@ class RobotTopics(Node):
     def publish_observation(
         self, observation: Mapping[str, np.ndarray], executed: np.ndarray, time_ns: int
     ) -> None:
-        """Publish all inputs with one stamp, and then the clock.
-
-        executed: (A,), what the robot did since the last one; zeros at the start of an episode.
-        time_ns: the stamp.
-        """
+        """Publish all inputs with one stamp, and then the clock. executed: (A,), since the last one."""
         self.time_ns = time_ns
         values = {**observation, EXECUTED_ACTION: executed}
         messages = observation_messages(
@@ -244,10 +234,7 @@ class SimNode(RobotTopics):
 
 
 def episode_json(info: Mapping[str, Any]) -> str:
-    """Return an environment's `info` as JSON.
-
-    Arrays and scalars of NumPy become lists and numbers. What JSON does not know becomes text.
-    """
+    """Return an `info` as JSON, with lists and numbers for those of NumPy, and text for what is unknown."""
 
     def plain(value: Any) -> Any:
         return value.tolist() if isinstance(value, np.ndarray | np.generic) else str(value)
@@ -307,10 +294,7 @@ class RobotDisplay:
             message.pose.pose.orientation = Quaternion(**_xyz(pose.quaternion_xyzw))
 
     def publish(self, stamp: Time) -> None:
-        """Publish the cameras' parameters and all transforms, as they are now.
-
-        The robot is that of the present episode, which may be in another scene.
-        """
+        """Publish the cameras' parameters and all transforms, of the scene as it is now."""
         self._view = robot_view_of(self._env)
         if self._view is None:
             return
@@ -342,10 +326,7 @@ class RobotDisplay:
 
 
 def info_topic(image_topic: str) -> str:
-    """Return where the parameters of a camera belong: `camera_info` beside its images.
-
-    Compressed images are on a topic below that of the raw ones (image_transport).
-    """
+    """Return the topic `camera_info` beside that of raw images; compressed ones are a level below it."""
     raw = image_topic.removesuffix("/compressed")
     return "/".join([*raw.split("/")[:-1], "camera_info"])
 

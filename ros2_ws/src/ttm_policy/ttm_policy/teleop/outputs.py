@@ -1,15 +1,17 @@
-"""Hands what a person wants to a policy node, in whose place he drives until he gives back."""
+"""Where the wishes of a person go: to a policy node, or to the robot itself; and calls of a recorder."""
 
 from __future__ import annotations
 
 import os
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from rclpy.client import Client
 from rclpy.duration import Duration
 from rclpy.node import Node
 from sensor_msgs.msg import JointState
@@ -19,41 +21,82 @@ from std_srvs.srv import SetBool, Trigger
 from ttm.policy.errors import ObservationError, printable
 from ttm_policy.contract import MOTION_TYPES, measured_goals
 from ttm_policy.guards import CommandEcho, EStop, EStopTopic, StopThread
-from ttm_policy.inputs import DRIVER_TOPIC, POLICY, TOPIC, Inputs, read_json, to_message
+from ttm_policy.inputs import (
+    DRIVER_TOPIC,
+    PERIOD_S,
+    PERSON_TOPIC,
+    POLICY,
+    Inputs,
+    read_json,
+    to_message,
+)
 from ttm_policy.limits import RobotDescription, SafetyLimits
 from ttm_policy.messages import CommandCodec
 from ttm_policy.parameters import DrivingParameters
 from ttm_policy.qos import COMMAND, LATCHED
-from ttm_policy.teleop.source import Cockpit, Vector
+from ttm_policy.teleop.source import TeleopContext, Vector
 
 
-class PolicyOutput:
+class Output(ABC):
+    """Where the person's wishes go. It listens to what measures the joints and the gripper."""
+
+    def __init__(self, node: Node, context: TeleopContext) -> None:
+        self._node, self._context = node, context
+        self.moves = False
+        """Whether a wish is in force."""
+        self._is_blind = not context.measured.vectors
+        spec = replace(context.spec, cameras=())
+        self._inputs = Inputs(node, context.measured, spec, lockstep=False)
+
+    @property
+    @abstractmethod
+    def problem(self) -> str:
+        """Why the robot must not move now, or an empty text."""
+
+    @abstractmethod
+    def send(self, wish: Vector) -> None:
+        """Send a wish (A,). Raises `ObservationError` if that cannot be."""
+
+    @abstractmethod
+    def rest(self) -> None:
+        """Stop the robot if it moves. This is called again and again while nobody wants anything."""
+
+    def give_back(self) -> None:
+        """Let the policy drive again, if there is one."""
+        return
+
+    def take_limits(self, limits: Mapping[str, float]) -> None:
+        """Take other limits from the next command on, unless the policy node has the limits."""
+        return
+
+    def close(self) -> None:
+        """Wait until the last commands have arrived."""
+        return
+
+
+class PolicyOutput(Output):
     """The topic on which a policy node listens to a person.
 
     The policy node has the limits, the guards and the emergency stop. A person who has taken over keeps
-    telling it to stand still while he touches nothing, so that it knows that he is there.
+    telling it to stand still while they touch nothing, so that it knows that they are there.
     """
 
-    def __init__(self, node: Node, cockpit: Cockpit, policy: str) -> None:
+    def __init__(self, node: Node, context: TeleopContext, policy: str) -> None:
         """policy: the name of the policy node."""
-        self._node, self._cockpit, self._policy = node, cockpit, policy
-        self._person = f"{node.get_name()}-{os.getpid()}"
-        self.moves = self._has_taken_over = False
-        self._publisher = node.create_publisher(JointState, TOPIC, COMMAND)
+        super().__init__(node, context)
+        self._policy, self._person = policy, f"{node.get_name()}-{os.getpid()}"
+        self._has_taken_over = False
+        self._publisher = node.create_publisher(JointState, PERSON_TOPIC, COMMAND)
         self._client = node.create_client(Trigger, f"{policy}/give_back")
-        self._subscription = node.create_subscription(
-            String, DRIVER_TOPIC, self._on_driver, LATCHED
-        )
-        spec = replace(cockpit.spec, cameras=())
-        self._inputs = Inputs(node, cockpit.measured, spec, lockstep=False, on_message=lambda: None)
-        self._still = np.where(cockpit.is_goal, np.nan, 0).astype(np.float32)
+        node.create_subscription(String, DRIVER_TOPIC, self._on_driver, LATCHED)
+        self._still = context.still
 
     @property
     def problem(self) -> str:
         """Why no policy node listens, or an empty text."""
         if self._publisher.get_subscription_count():
             return ""
-        topic = self._node.resolve_topic_name(TOPIC)
+        topic = self._node.resolve_topic_name(PERSON_TOPIC)
         return (
             f"{self._policy} does not listen to {topic}; wait until it has loaded its policy, start it, or "
             "set the parameter policy to its name"
@@ -61,9 +104,8 @@ class PolicyOutput:
 
     def send(self, wish: Vector) -> None:
         """Take over, or drive on, with a wish (A,)."""
-        goals = self._cockpit.goals
-        given = np.isfinite(wish) & self._cockpit.is_goal
-        goals.values = np.where(given, wish, goals.values).astype(np.float32)
+        given = np.isfinite(wish) & self._context.is_goal
+        self._context.goals = np.where(given, wish, self._context.goals).astype(np.float32)
         self.moves = self._has_taken_over = True
         self._publish(wish)
 
@@ -75,26 +117,12 @@ class PolicyOutput:
             self._publish(self._still)
 
     def give_back(self) -> None:
-        """Let the policy drive again."""
         self.moves = self._has_taken_over = False
         self._client.call_async(Trigger.Request())
 
-    def take_limits(self, limits: Mapping[str, float]) -> None:
-        """Do nothing: the limits are those of the policy node."""
-
-    def flush(self) -> None:
-        """Do nothing: the robot stands still when the commands end."""
-
-    def close(self) -> None:
-        """Destroy all topics. The robot stands still until somebody calls `~/give_back`."""
-        self._inputs.close()
-        self._node.destroy_subscription(self._subscription)
-        self._node.destroy_client(self._client)
-        self._node.destroy_publisher(self._publisher)
-
     def _publish(self, wish: Vector) -> None:
         stamp = self._node.get_clock().now().to_msg()
-        self._publisher.publish(to_message(self._cockpit.spec, wish, stamp, self._person))
+        self._publisher.publish(to_message(self._context.spec, wish, stamp, self._person))
 
     def _on_driver(self, message: String) -> None:
         """Somebody else may have given back."""
@@ -102,64 +130,53 @@ class PolicyOutput:
 
     def _measure(self) -> None:
         """Note where joints and gripper are, from which controls move them on."""
+        context = self._context
         try:
-            seen = self._inputs.observation().values if self._cockpit.measured.vectors else {}
+            seen = {} if self._is_blind else self._inputs.observation().values
         except ObservationError:
             return
-        found = measured_goals(self._cockpit.contract, self._cockpit.spec, seen)
-        goals = np.where(self._cockpit.is_goal, found, np.nan)
-        self._cockpit.goals.values = goals.astype(np.float32)
+        found = measured_goals(context.contract, context.spec, seen)
+        context.goals = np.where(context.is_goal, found, np.nan).astype(np.float32)
 
-
-# Sends what a person wants to the robot, within the limits and the guards that a policy has as well.
 
 FLUSH_S = 0.5
 """The longest wait for all subscribers to acknowledge the last commands."""
 
 
-class RobotOutput:
-    """The command topics of a contract.
+class RobotOutput(Output):
+    """The command topics of a contract, within the limits and the guards that a policy has as well.
 
-    It listens to the emergency stop, to commands of others, and to those measurements that limits and
-    goals of joints need. Velocities are sent with every call; goals of joints, and other messages that
-    move nothing by themselves, when they change and once in each tick of the spec.
+    Velocities are sent with every call; goals of joints, and other messages that move nothing by
+    themselves, when they change and once in each tick of the spec.
     """
 
     def __init__(
         self,
         node: Node,
-        cockpit: Cockpit,
+        context: TeleopContext,
         parameters: DrivingParameters,
-        *,
-        period_s: float,
         on_e_stop: Callable[[], None],
     ) -> None:
-        """period_s: the time between two calls of `send`. on_e_stop: called when its state changes."""
-        self._node, self._cockpit, self._max_age_s = node, cockpit, parameters.max_age_s
-        contract, spec = cockpit.contract, cockpit.spec
-        self._limits = SafetyLimits(contract, spec, cockpit.limits, period_s=period_s)
+        """on_e_stop: called when the state of the emergency stop changes."""
+        super().__init__(node, context)
+        self._max_age_s = parameters.max_age_s
+        contract, spec = context.contract, context.spec
+        self._limits = SafetyLimits(contract, spec, context.limits, period_s=PERIOD_S)
         self._codec = CommandCodec(contract, spec, cmd_vel_stamped=parameters.cmd_vel_stamped)
-        self._echo = CommandEcho(node, self._codec.types())
+        types = self._codec.types()
+        self._echo = CommandEcho(node, types)
         stop = EStop(rearm=parameters.e_stop_rearm, timeout_s=parameters.e_stop_timeout_s)
         self._stop_thread = StopThread(node)
         self._e_stop = EStopTopic(self._stop_thread, stop, on_e_stop)
         self._stop_thread.on_stop = self._stop_at_once
         self._publishers = {
-            topic: node.create_publisher(kind, topic, COMMAND)
-            for topic, kind in self._codec.types().items()
+            topic: node.create_publisher(kind, topic, COMMAND) for topic, kind in types.items()
         }
-        measured = cockpit.measured
-        self._is_blind = not measured.vectors
-        self._inputs = Inputs(
-            node, measured, replace(spec, cameras=()), lockstep=False, on_message=lambda: None
-        )
         self._description = RobotDescription(node, self._limits)
-        slices = spec.action_slices
         self._places = {
-            topic: np.concatenate([np.arange(spec.action_size)[slices[s.name]] for s in sinks])
+            topic: np.r_[tuple(spec.action_slices[sink.name] for sink in sinks)]
             for topic, sinks in self._codec.sinks.items()
         }
-        self.moves = False
         self._last: dict[str, tuple[Vector, float]] = {}
 
     @property
@@ -179,7 +196,6 @@ class RobotOutput:
         return ""
 
     def take_limits(self, limits: Mapping[str, float]) -> None:
-        """Take other limits from the next command on."""
         self._limits.set_limits(limits)
 
     def send(self, wish: Vector) -> None:
@@ -187,29 +203,24 @@ class RobotOutput:
 
         Raises `ObservationError` if a measurement cannot be used.
         """
-        spec, goals = self._cockpit.spec, self._cockpit.goals
+        context = self._context
         now_s = float(self._node.get_clock().now().nanoseconds) * 1e-9
-        observation, seen_s = self._look(now_s)
-        start = measured_goals(self._cockpit.contract, spec, observation)
-        start = np.where(np.isnan(goals.values), start, goals.values)
+        seen: Mapping[str, npt.NDArray[Any]] = {}
+        late_s = 0.0
+        if not self._is_blind:
+            observation = self._inputs.observation()
+            seen, late_s = observation.values, max(0.0, now_s - observation.oldest_ns * 1e-9)
+        start = measured_goals(context.contract, context.spec, seen)
+        start = np.where(np.isnan(context.goals), start, context.goals)
         wanted = np.where(np.isnan(wish), start, wish)
         known = np.isfinite(wanted)
         wanted = np.where(known, wanted, 0).astype(np.float32)
-        late_s = max(0.0, now_s - seen_s)
-        command = self._limits.apply(wanted, observation, late_s=late_s, now_s=now_s)
-        goals.values = np.where(known & self._cockpit.is_goal, command, np.nan).astype(np.float32)
+        command = self._limits.apply(wanted, seen, late_s=late_s, now_s=now_s)
+        context.goals = np.where(known & context.is_goal, command, np.nan).astype(np.float32)
         with self._stop_thread.lock:
-            if self._stop_thread.stopped:
-                return
-            self._publish(command, known)
-            self.moves = True
-
-    def _look(self, now_s: float) -> tuple[Mapping[str, npt.NDArray[Any]], float]:
-        """Return what is measured, and when its oldest value was, in seconds."""
-        if self._is_blind:
-            return {}, now_s
-        observation = self._inputs.observation()
-        return observation.values, observation.oldest_ns * 1e-9
+            if not self._stop_thread.stopped:
+                self._publish(command, known)
+                self.moves = True
 
     def rest(self) -> None:
         """Send zero once to all topics that move the robot. Joints and gripper keep their goals."""
@@ -227,9 +238,6 @@ class RobotOutput:
         for topic, message in self._codec.stop(stamp).items():
             self._send(topic, message)
 
-    def give_back(self) -> None:
-        """Do nothing, since no policy waits to drive."""
-
     def _publish(self, command: Vector, known: npt.NDArray[np.bool_]) -> None:
         messages = self._codec.encode(command, self._node.get_clock().now().to_msg())
         unheard = self._echo.unheard(self._publishers)
@@ -246,7 +254,7 @@ class RobotOutput:
         now_s = time.monotonic()
         before, sent_s = self._last.get(topic, (None, 0.0))
         unchanged = before is not None and np.array_equal(before, values)
-        if unchanged and now_s - sent_s < self._cockpit.spec.control_dt_s:
+        if unchanged and now_s - sent_s < self._context.spec.control_dt_s:
             return False
         self._last[topic] = values.copy(), now_s
         return True
@@ -255,31 +263,20 @@ class RobotOutput:
         self._echo.sent(topic, message)
         self._publishers[topic].publish(message)
 
-    def flush(self) -> None:
-        """Wait until the commands have arrived, since an exit drops those not sent yet."""
+    def close(self) -> None:
+        """Wait until the last commands have arrived, since an exit drops those not sent yet."""
         until_s = time.monotonic() + FLUSH_S
         for publisher in self._publishers.values():
             publisher.wait_for_all_acked(Duration(seconds=max(0.0, until_s - time.monotonic())))
-
-    def close(self) -> None:
-        """Destroy all topics."""
         self._stop_thread.close()
-        self._echo.close()
-        self._e_stop.close()
-        self._inputs.close()
-        self._description.close()
-        for publisher in self._publishers.values():
-            self._node.destroy_publisher(publisher)
 
-
-# Calls the services of a recorder in another process.
 
 RECORDING = "recording"
 """The state of a recorder that takes an episode, as its status says."""
 
 
 class RecorderCalls:
-    """The `ttm_policy.recording.recorder.EpisodeCalls` of a `recorder_node`.
+    """The `ttm_policy.recording.recorder.EpisodeCalls` of a `recorder_node` in another process.
 
     The calls return at once; what the recorder answers is printed when it comes.
     """
@@ -287,47 +284,35 @@ class RecorderCalls:
     def __init__(self, node: Node, recorder: str) -> None:
         """recorder: the name of the node."""
         self._node, self._name, self._state = node, recorder, ""
-        self._subscription = node.create_subscription(
-            String, f"{recorder}/status", self._on_status, LATCHED
-        )
-        self._triggers = {
-            name: node.create_client(Trigger, f"{recorder}/{name}")
-            for name in ("start", "discard", "undo")
+        node.create_subscription(String, f"{recorder}/status", self._on_status, LATCHED)
+        kinds = {"start": Trigger, "stop": SetBool, "discard": Trigger, "undo": Trigger}
+        self._clients: dict[str, Client[Any, Any]] = {
+            name: node.create_client(kind, f"{recorder}/{name}") for name, kind in kinds.items()
         }
-        self._stop = node.create_client(SetBool, f"{recorder}/stop")
 
     def start_or_stop(self) -> str:
-        """Begin an episode, or end it as a success."""
         if self._state == RECORDING:
-            return self._call(self._stop, SetBool.Request(data=True))
-        return self._call(self._triggers["start"], Trigger.Request())
+            return self._call("stop", data=True)
+        return self._call("start")
 
     def stop_as_failure(self) -> str:
-        """End the episode as a failure."""
-        return self._call(self._stop, SetBool.Request(data=False))
+        return self._call("stop", data=False)
 
     def discard(self) -> str:
-        """Drop the episode in hand."""
-        return self._call(self._triggers["discard"], Trigger.Request())
+        return self._call("discard")
 
     def undo(self) -> str:
-        """Delete the last episode."""
-        return self._call(self._triggers["undo"], Trigger.Request())
-
-    def close(self) -> None:
-        """Destroy the topic and the clients."""
-        self._node.destroy_subscription(self._subscription)
-        for client in (*self._triggers.values(), self._stop):
-            self._node.destroy_client(client)
+        return self._call("undo")
 
     def _on_status(self, message: String) -> None:
         if status := read_json(self._node, f"{self._name}/status", message, {"state": str}):
             self._state = status["state"]
 
-    def _call(self, client: Any, request: Any) -> str:
+    def _call(self, service: str, **values: bool) -> str:
+        client = self._clients[service]
         if not client.service_is_ready():
             return f"{self._name} is not there; start it, or set recorder to its name"
-        client.call_async(request).add_done_callback(
+        client.call_async(client.srv_type.Request(**values)).add_done_callback(
             lambda future: print(printable(future.result().message), flush=True)
         )
         return f"asking {self._name}"

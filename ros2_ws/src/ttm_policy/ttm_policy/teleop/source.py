@@ -1,15 +1,15 @@
-"""The interface of everything by which a person can drive: `ttm_policy.teleop.source.Source`.
+"""A device by which a person drives (`Source`), and what it must know of the robot (`TeleopContext`).
 
-Keyboard, gamepad, tracked hand, leader arm and web page each are one. A `TeleopSession` asks all its
-sources some fifty times a second, lets one of them drive, and takes care of limits, time-outs and the
-emergency stop; a source only says what the person wants. It uses no ROS, so that tests can set the time.
+Keyboard, gamepad, tracked hand, leader arm and web page each are a source. A `TeleopSession` asks its
+source some fifty times a second, and takes care of limits, time-outs and the emergency stop; a source only
+says what the person wants. It uses no ROS, so that tests can set the time.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import Protocol
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -20,7 +20,6 @@ from ttm_policy.contract import JOINT_TYPES, RobotContract, goal_sources, load_c
 from ttm_policy.messages import check_fields
 from ttm_policy.parameters import DrivingParameters
 from ttm_policy.recording.values import read_given_spec
-from ttm_policy.teleop.controls import ControlMap, Controls, Goals
 
 Vector = npt.NDArray[np.float32]
 
@@ -38,30 +37,27 @@ class Wish:
     stamp_s: float
     """When the device was heard last, on the steady clock (`time.monotonic`), in seconds.
 
-    A key that is held counts as heard for as long as it repeats, and a gamepad or a page at each of its
-    messages. A wish that is older than `Source.timeout_s` stops the robot.
+    A wish that is older than `Source.timeout_s` stops the robot.
     """
 
 
-class Source(Protocol):
+class Source(ABC):
     """A device in a person's hands. All calls come from the thread that spins the node."""
 
-    @property
-    def name(self) -> str:
-        """What messages call it, such as `keyboard`."""
-
-    @property
-    def timeout_s(self) -> float:
-        """The longest silence of the device, in seconds, after which the robot stops."""
-
-    @property
-    def problem(self) -> str:
-        """Why what the person touches moves nothing; empty if it does, or if silence is the reason."""
+    name: str
+    """What messages call it, such as `keyboard`."""
+    timeout_s: float
+    """The longest silence of the device, in seconds, after which the robot stops."""
+    problem: str = ""
+    """Why what the person touches moves nothing; empty if it does, or if silence is the reason."""
+    _gives_back = False
 
     @property
     def unheard(self) -> str:
         """What the controls name and was never heard, such as a misspelt topic; empty if nothing."""
+        return ""
 
+    @abstractmethod
     def wish(self, now_s: float) -> Wish | None:
         """Return what the person wants at a time on the steady clock, in seconds.
 
@@ -71,22 +67,22 @@ class Source(Protocol):
 
     def gives_back(self) -> bool:
         """Return whether the person has asked, since the last call, that the policy drives again."""
-
-    def close(self) -> None:
-        """Let go of the device."""
-
-
-# What a person's controls need to know of the robot.
+        asked, self._gives_back = self._gives_back, False
+        return asked
 
 
-@dataclass(frozen=True)
-class Cockpit:
+@dataclass
+class TeleopContext:
     """The robot's contract, the spec of what is recorded, and the limits of its parameters."""
 
     contract: RobotContract
     spec: PolicySpec
     limits: Mapping[str, float]
-    goals: Goals
+    goals: Vector = field(init=False)
+    """Where joints and gripper are, or were sent last, (A,) in the spec's units; NaN if unknown."""
+
+    def __post_init__(self) -> None:
+        self.goals = np.full(self.spec.action_size, np.nan, np.float32)
 
     @property
     def measured(self) -> RobotContract:
@@ -105,16 +101,16 @@ class Cockpit:
             found[self.spec.action_slices[sink.name]] = sink.type in JOINT_TYPES
         return found
 
-    def controls(self, controls: ControlMap) -> Controls:
-        """Return the controls of a device."""
-        return Controls(controls, self.contract, self.spec, self.goals)
+    @property
+    def still(self) -> Vector:
+        """The wish (A,) to stand still: zeros, and NaN for goals that stay."""
+        return np.where(self.is_goal, np.nan, 0).astype(np.float32)
 
 
-def load_cockpit(parameters: DrivingParameters) -> Cockpit:
+def load_context(parameters: DrivingParameters) -> TeleopContext:
     """Read contract and spec. Raises `UserError` if they do not fit together."""
     contract = load_contract(parameters.contract)
     check_fields(contract)
     like = parameters.spec or ("" if parameters.contract else SHIPPED)
     given = read_given_spec(like, contract, parameters.rate_hz)
-    spec = given.complete_without_images()
-    return Cockpit(contract, spec, parameters.limits, Goals(spec.action_size))
+    return TeleopContext(contract, given.complete_without_images(), parameters.limits)

@@ -6,18 +6,14 @@ import asyncio
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
-import numpy as np
 import simplejpeg
 from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus
 from rclpy.client import Client
-from rclpy.clock import Clock
-from rclpy.clock_type import ClockType
 from rclpy.duration import Duration
 from rclpy.node import Node
 from rclpy.publisher import Publisher
-from rclpy.serialization import deserialize_message
 from sensor_msgs.msg import CompressedImage
 from std_msgs.msg import Bool, String
 from std_srvs.srv import SetBool, Trigger
@@ -25,18 +21,22 @@ from std_srvs.srv import SetBool, Trigger
 from ttm.policy.errors import UserError, printable
 from ttm.policy.spec import CameraSpec
 from ttm_policy.contract import ImageSource
-from ttm_policy.guards import REARM, TOPIC
+from ttm_policy.guards import E_STOP_TOPIC, REARM
 from ttm_policy.inputs import read_json, read_json_texts
 from ttm_policy.messages import MESSAGE_TYPES, image_to_frame
 from ttm_policy.parameters import WebParameters
+from ttm_policy.programs import steady_timer
 from ttm_policy.qos import COMMAND, LATCHED, SENSOR
-from ttm_policy.recording.values import message_image_size
+from ttm_policy.recording.values import message_image_size, unpacked
 from ttm_policy.teleop.controls import Controls
 from ttm_policy.teleop.session import TeleopSession
-from ttm_policy.teleop.source import Cockpit, Wish
-from ttm_policy.web.access import Wheel
+from ttm_policy.teleop.source import Source, TeleopContext, Wish
+from ttm_policy.web.access import DriverLock
 
-# What the web page's server needs of the robot. `ttm_policy.web.robot` gives it.
+QUALITY = 80
+JPEG_START = b"\xff\xd8"
+MOST_BYTES = 2**23
+"""Of a JPEG that is passed on as it is, to every page that is open."""
 
 
 class LiveFrame(NamedTuple):
@@ -46,60 +46,12 @@ class LiveFrame(NamedTuple):
     jpeg: bytes
 
 
-class RobotSide(Protocol):
-    """The robot and its recorder, as the page sees them. Calls come from the server's thread."""
-
-    @property
-    def cameras(self) -> Sequence[str]:
-        """The names of the cameras, that for people first."""
-
-    def facts(self) -> Mapping[str, Any]:
-        """Return what hardly changes: name of the robot, controls, and known instructions."""
-
-    def state(self) -> Mapping[str, Any]:
-        """Return what changes: the recorder, why the robot does not move, and what nodes report."""
-
-    def frame(self, camera: str) -> LiveFrame | None:
-        """Return the newest frame of a camera, or None before the first one."""
-
-    async def start(self) -> str:
-        """Begin an episode; return what happens, in words. Raises `UserError` if it cannot be."""
-
-    async def stop(self, success: bool) -> str:
-        """End the episode and keep it; as `start`."""
-
-    async def discard(self) -> str:
-        """End the episode and drop it; as `start`."""
-
-    async def scene(self, same: bool) -> str:
-        """Begin another scene of the simulation, or the same one again; as `start`."""
-
-    async def e_stop(self) -> str:
-        """Stop the robot, whoever drives, until `rearm`; as `start`. It waits for nothing."""
-
-    async def rearm(self) -> str:
-        """Let the robot move again after an emergency stop; as `start`."""
-
-    async def instruct(self, text: str) -> str:
-        """Tell the robot what to do; as `start`."""
-
-
-# The newest frame of each camera as a JPEG, made when somebody looks.
-
-QUALITY = 80
-JPEG_START = b"\xff\xd8"
-MOST_BYTES = 2**23
-"""Of a JPEG that is passed on as it is, to every page that is open."""
-
-
 class LiveCameras:
-    """Keeps the newest message of each camera. Frames are made in the thread that asks for them.
-
-    Frames that arrive as JPEGs are passed on as they are.
-    """
+    """Keeps the newest message of each camera, and makes it a frame in the thread that asks for it."""
 
     def __init__(self, node: Node, sources: Sequence[ImageSource]) -> None:
         self._sources = {source.name: source for source in sources}
+        self.names = list(self._sources)
         self._newest: dict[str, tuple[int, bytes]] = {}
         self._made: dict[str, LiveFrame] = {}
         self._tried: dict[str, int] = {}
@@ -109,24 +61,17 @@ class LiveCameras:
         for source in sources:
             self._subscribe(node, source)
 
-    @property
-    def names(self) -> list[str]:
-        """The names of the cameras."""
-        return list(self._sources)
-
     def frame(self, camera: str) -> LiveFrame | None:
         """Return the newest frame, or None before the first good one."""
         with self._lock:
             number, data = self._newest.get(camera, (0, b""))
-            made = self._made.get(camera)
-            if number == self._tried.get(camera, 0):
-                return made
-            self._tried[camera] = number
-            try:
-                self._made[camera] = LiveFrame(number, _jpeg(data, self._sources[camera]))
-                self.problems.pop(camera, None)
-            except UserError as error:
-                self.problems[camera] = str(error)
+            if number != self._tried.get(camera, 0):
+                self._tried[camera] = number
+                try:
+                    self._made[camera] = LiveFrame(number, _jpeg(data, self._sources[camera]))
+                    self.problems.pop(camera, None)
+                except UserError as error:
+                    self.problems[camera] = str(error)
             return self._made.get(camera)
 
     def _subscribe(self, node: Node, source: ImageSource) -> None:
@@ -138,11 +83,11 @@ class LiveCameras:
 
 
 def _jpeg(data: bytes, source: ImageSource) -> bytes:
-    """Return a serialised message's image as a JPEG. Raises `UserError` if it cannot be read."""
-    try:
-        message: Any = deserialize_message(data, MESSAGE_TYPES[source.type])
-    except RuntimeError as error:  # RMWError of rclpy
-        raise UserError(f"a frame of '{source.topic}' is damaged ({error})") from error
+    """Return a serialised message's image as a JPEG; one that is a JPEG is passed on as it is.
+
+    Raises `UserError` if it cannot be read.
+    """
+    message = unpacked(source.topic, data, source.type)
     height, width = message_image_size(message)
     if isinstance(message, CompressedImage) and bytes(message.data[:2]) == JPEG_START:
         if len(message.data) > MOST_BYTES:
@@ -155,16 +100,15 @@ def _jpeg(data: bytes, source: ImageSource) -> bytes:
     return bytes(simplejpeg.encode_jpeg(frame, QUALITY, "RGB"))
 
 
-# Calls of ROS services from the server's thread, while the node spins in another one.
-
 ANSWER_S = 5.0
 
 
-async def call(client: Client, request: Any, who: str) -> Any:
-    """Return the answer of a service.
+async def ask(client: Client[Any, Any], **values: Any) -> str:
+    """Return what a service says, from the server's thread, while the node spins in another one.
 
-    who: the node that has it. Raises `UserError` if it is not there, or gives no answer.
+    values: of its request. Raises `UserError` if it is not there, gives no answer, or refuses.
     """
+    who = client.srv_name.split("/")[-2]  # the node that has it
     if not client.service_is_ready():
         raise UserError(f"{who} is not there; is it running?")
     loop = asyncio.get_running_loop()
@@ -174,24 +118,17 @@ async def call(client: Client, request: Any, who: str) -> Any:
         if not answered.done():
             answered.set_result(answer)
 
-    future = client.call_async(request)
+    future = client.call_async(client.srv_type.Request(**values))
     future.add_done_callback(lambda done: loop.call_soon_threadsafe(tell, done.result()))
     try:
-        return await asyncio.wait_for(answered, ANSWER_S)
+        answer = await asyncio.wait_for(answered, ANSWER_S)
     except asyncio.TimeoutError as error:
         client.remove_pending_request(future)
         raise UserError(f"{who} gives no answer") from error
-
-
-async def ask(client: Client, request: Any, who: str) -> str:
-    """Return what a service says. Raises `UserError` if it refuses, too."""
-    answer = await call(client, request, who)
     if not answer.success:
         raise UserError(printable(answer.message))
     return printable(answer.message)
 
-
-# The stop button of the page: one more button of the emergency stop, over ROS.
 
 REPEAT_S = 0.1
 """The time between two messages of a pressed button; not everybody who listens hears the first one."""
@@ -214,8 +151,7 @@ class StopButton:
         self._lock = threading.Lock()
         self._publisher: Publisher[Any] | None = None
         self._rearms: dict[str, Client[Any, Any]] = {}
-        # On the steady clock, since simulated time may stand still.
-        node.create_timer(REPEAT_S, self._repeat, clock=Clock(clock_type=ClockType.STEADY_TIME))
+        steady_timer(node, REPEAT_S, self._repeat)
 
     @property
     def pressed(self) -> bool:
@@ -226,7 +162,7 @@ class StopButton:
         """Stop the robot."""
         with self._lock:
             if self._publisher is None:
-                self._publisher = self._node.create_publisher(Bool, TOPIC, LATCHED)
+                self._publisher = self._node.create_publisher(Bool, E_STOP_TOPIC, LATCHED)
             self._publisher.publish(Bool(data=True))
 
     async def rearm(self) -> str:
@@ -259,7 +195,7 @@ class StopButton:
 
     def _services(self) -> list[str]:
         """Return the services that the emergency stop of this topic waits for: those beside it."""
-        beside = self._node.resolve_topic_name(TOPIC).rpartition("/")[0]
+        beside = self._node.resolve_topic_name(E_STOP_TOPIC).rpartition("/")[0]
         return [
             name
             for name, types in self._node.get_service_names_and_types()
@@ -276,7 +212,7 @@ class StopButton:
             if client.service_is_ready():
                 break
             await asyncio.sleep(LOOK_S)
-        return await ask(client, Trigger.Request(), name.rsplit("/", 2)[1])
+        return await ask(client)
 
 
 DIAGNOSTICS_S = 3.0
@@ -299,124 +235,110 @@ SCENE = {"task": "", "instruction": "", "success": False, "seed": 0}
 
 
 class RobotOverRos:
-    """A `ttm_policy.web.robot.RobotSide`. Its calls come from the server's thread.
+    """The robot, its recorder and its simulator. Calls come from the server's thread.
 
+    Those that begin something return what happens, in words, and raise `UserError` if it cannot be.
     layout: what `ttm_policy.web.views.page_layout` returned.
     """
 
     def __init__(
         self,
         node: Node,
-        parameters: WebParameters,
-        cockpit: Cockpit,
         session: TeleopSession,
+        parameters: WebParameters,
+        *,
+        context: TeleopContext,
         layout: Mapping[str, Any],
     ) -> None:
-        self._node, self._parameters, self._cockpit = node, parameters, cockpit
-        self._session, self._layout = session, layout
+        self._node, self._session, self._parameters = node, session, parameters
+        self._facts = {
+            "robot": context.spec.robot,
+            "rate_hz": context.spec.rate_hz,
+            "policy": parameters.policy,
+            **layout,
+        }
         self._recorder: dict[str, Any] | None = None
         self._scene: dict[str, Any] | None = None
         self._known: list[str] = []
         self._reports: dict[str, tuple[float, str]] = {}
         self._own = node.get_fully_qualified_name()
-        self._cameras = LiveCameras(node, [*self._views(), *cockpit.contract.images])
-        self._instruction = node.create_publisher(String, "instruction", LATCHED)
         recorder, simulator = parameters.recorder, parameters.simulator
-        self._stop = node.create_client(SetBool, f"{recorder}/stop")
-        self._triggers = {
-            name: node.create_client(Trigger, f"{recorder}/{name}") for name in ("start", "discard")
+        # What people see of a simulated robot, and no policy.
+        overview = ImageSource("overview", f"{simulator}/overview", "sensor_msgs/Image")
+        views = [overview] if simulator else []
+        self.cameras = LiveCameras(node, [*views, *context.contract.images])
+        """The cameras, that for people first."""
+        self._instruction = node.create_publisher(String, "instruction", LATCHED)
+        kinds = {"start": Trigger, "stop": SetBool, "discard": Trigger}
+        self._clients: dict[str, Client[Any, Any]] = {
+            name: node.create_client(kind, f"{recorder}/{name}") for name, kind in kinds.items()
         }
         self._stop_button = StopButton(node)
         node.create_subscription(String, f"{recorder}/status", self._on_recorder, LATCHED)
         node.create_subscription(DiagnosticArray, "/diagnostics", self._on_diagnostics, 10)
         if simulator:
             for name in ("next_scene", "same_scene"):
-                self._triggers[name] = node.create_client(Trigger, f"{simulator}/{name}")
+                self._clients[name] = node.create_client(Trigger, f"{simulator}/{name}")
             self._wanted = node.create_publisher(String, f"{simulator}/scene", COMMAND)
             node.create_subscription(String, f"{simulator}/episode", self._on_scene, LATCHED)
             node.create_subscription(String, f"{simulator}/instructions", self._on_known, LATCHED)
 
-    @property
-    def cameras(self) -> Sequence[str]:
-        """See `RobotSide`."""
-        return self._cameras.names
-
     def facts(self) -> Mapping[str, Any]:
-        """See `RobotSide`."""
-        spec = self._cockpit.spec
-        return {
-            "robot": spec.robot,
-            "rate_hz": spec.rate_hz,
-            "instructions": self._known,
-            "policy": self._parameters.policy,
-            **self._layout,
-        }
+        """Return what hardly changes: name of the robot, controls, and known instructions."""
+        return {**self._facts, "instructions": self._known}
 
     def state(self) -> Mapping[str, Any]:
-        """See `RobotSide`."""
+        """Return what changes: the recorder, why the robot does not move, and what nodes report."""
+        # This node, or another, may wait for a person after a stop or a crash.
+        said = [self._session.problem, *(text for _, text in self._complaints())]
+        pressed = self._stop_button.pressed
         return {
             "recorder": self._recorder,
             "scene": self._scene,
             "reasons": self._reasons(),
-            "stopped": self._stop_button.pressed,
-            "rearm": self._stop_button.pressed or self._waits_for_rearm(),
+            "stopped": pressed,
+            "rearm": pressed or any(REARM in text for text in said),
         }
 
-    def frame(self, camera: str) -> LiveFrame | None:
-        """See `RobotSide`."""
-        return self._cameras.frame(camera)
-
     async def start(self) -> str:
-        """See `RobotSide`."""
-        return await self._trigger("start", self._parameters.recorder)
+        """Begin an episode."""
+        return await ask(self._clients["start"])
 
     async def stop(self, success: bool) -> str:
-        """See `RobotSide`."""
-        return await ask(self._stop, SetBool.Request(data=success), self._parameters.recorder)
+        """End the episode and keep it."""
+        return await ask(self._clients["stop"], data=success)
 
     async def discard(self) -> str:
-        """See `RobotSide`."""
-        return await self._trigger("discard", self._parameters.recorder)
+        """End the episode and drop it."""
+        return await ask(self._clients["discard"])
 
     async def scene(self, same: bool) -> str:
-        """See `RobotSide`."""
+        """Begin another scene of the simulation, or the same one again."""
         if not self._parameters.simulator:
             raise UserError("only a simulated robot has other scenes")
         self._require_ready()
-        name = "same_scene" if same else "next_scene"
-        return await self._trigger(name, self._parameters.simulator)
+        return await ask(self._clients["same_scene" if same else "next_scene"])
 
     async def e_stop(self) -> str:
-        """See `RobotSide`."""
+        """Stop the robot, whoever drives, until `rearm`. It waits for nothing."""
         self._stop_button.press()
         return "the robot is told to stop"
 
     async def rearm(self) -> str:
-        """See `RobotSide`."""
+        """Let the robot move again after an emergency stop."""
         return await self._stop_button.rearm()
 
     async def instruct(self, text: str) -> str:
-        """See `RobotSide`."""
+        """Tell the robot what to do."""
         self._require_ready()
         # A simulated robot that begins a scene for the text says it itself.
         topic = self._wanted if text in self._known else self._instruction
         topic.publish(String(data=text))
         return f"instruction: {text}"
 
-    async def _trigger(self, name: str, who: str) -> str:
-        return await ask(self._triggers[name], Trigger.Request(), who)
-
     def _require_ready(self) -> None:
         if self._recorder is not None and self._recorder["state"] != READY:
             raise UserError("an episode is being recorded; stop or discard it first")
-
-    def _views(self) -> list[ImageSource]:
-        """Return what people see of a simulated robot, and no policy."""
-        if not self._parameters.simulator:
-            return []
-        return [
-            ImageSource("overview", f"{self._parameters.simulator}/overview", "sensor_msgs/Image")
-        ]
 
     def _reasons(self) -> list[str]:
         """Return why the robot does not move, and what else is wrong, in whole sentences."""
@@ -425,11 +347,8 @@ class RobotOverRos:
             found.insert(0, "stop was pressed on the page: press Re-arm to go on")
         if not found and not self._session.driver:
             policy = self._parameters.policy
-            found.append(
-                f"{policy} drives, or waits: press Drive to take over"
-                if policy
-                else "nobody drives: press Drive"
-            )
+            waits = f"{policy} drives, or waits: press Drive to take over"
+            found.append(waits if policy else "nobody drives: press Drive")
         recorder = self._recorder
         if recorder is None:
             found.append(f"{self._parameters.recorder} is not heard; is it running?")
@@ -437,7 +356,7 @@ class RobotOverRos:
             found.append(f"nothing received yet from: {', '.join(recorder['missing'])}")
         elif recorder["silent"]:
             found.append(f"silent for a second: {', '.join(recorder['silent'])}")
-        found.extend(self._cameras.problems.values())
+        found.extend(self.cameras.problems.values())
         found.extend(f"{name}: {text}" for name, text in self._complaints())
         return [f"{text[0].upper()}{text[1:]}." for text in found]
 
@@ -453,11 +372,6 @@ class RobotOverRos:
 
     def _is_policy(self, node: str) -> bool:
         return bool(self._parameters.policy) and _last(node) == self._parameters.policy
-
-    def _waits_for_rearm(self) -> bool:
-        """Return whether this node, or another, waits for a person after a stop or a crash."""
-        said = [self._session.problem, *(text for _, text in self._complaints())]
-        return any(REARM in text for text in said)
 
     def _on_recorder(self, message: String) -> None:
         topic = f"{self._parameters.recorder}/status"
@@ -493,38 +407,27 @@ def _last(node: str) -> str:
     return node.rpartition("/")[2]
 
 
-# The web page as a device in a person's hands.
-
-
-class WebSource:
-    """A `ttm_policy.teleop.source.Source` that follows the page that has the controls.
+class WebSource(Source):
+    """Follows the page that has the controls.
 
     As long as a page has them, it drives: with all controls at rest, the robot is to stand still.
     """
 
     name = "web page"
-    problem = unheard = ""
 
-    def __init__(self, wheel: Wheel, controls: Controls) -> None:
-        self._wheel, self._controls = wheel, controls
-
-    @property
-    def timeout_s(self) -> float:
-        """The longest silence of the page, in seconds."""
-        return self._wheel.timeout_s
+    def __init__(self, lock: DriverLock, controls: Controls) -> None:
+        self._lock, self._controls = lock, controls
+        self.timeout_s = lock.timeout_s
 
     def wish(self, now_s: float) -> Wish | None:
         """Return what the page asks for."""
-        held = self._wheel.held(now_s)
+        held = self._lock.held(now_s)
         if held is None:
             return None
         axes, heard_s = held
         values = self._controls.wish(lambda name: axes.get(name, 0.0), now_s)
-        return Wish(np.array(self._controls.still) if values is None else values, heard_s)
+        return Wish(self._controls.still.copy() if values is None else values, heard_s)
 
     def gives_back(self) -> bool:
         """Return whether a page has asked for it. One that falls silent or goes away does not."""
-        return self._wheel.gives_back()
-
-    def close(self) -> None:
-        """Do nothing: the pages belong to the server."""
+        return self._lock.gives_back()

@@ -10,42 +10,19 @@ import threading
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial
 from importlib import resources
 from itertools import count
-from pathlib import Path
 from typing import Any
 
 from aiohttp import WSMsgType, web
 from aiohttp.http import HttpProcessingError
 
 from ttm.policy.errors import UserError, require_instruction
-from ttm_policy.web.access import HEADERS, Access, Strangers, Wheel, guard
-from ttm_policy.web.robot import RobotSide
+from ttm_policy.web.access import HEADERS, Access, DriverLock, Greeter, PendingConnections
+from ttm_policy.web.robot import RobotOverRos
 from ttm_policy.web.views import Album
-
-# What a page asks for through its web socket, checked before anything is done.
-#
-# A request is a JSON object with the name of an action under `do`, a number under `id` that its answer
-# carries again, and the action's own values:
-#
-# =========  ==============================  =====================================================
-# take       -                               let this page drive
-# release    back bool                       let go of the controls, and let a policy drive again if `back`;
-#                                            never answered
-# steer      axes {name: -1 to 1}            positions of the controls; answered only if refused
-# seen       -                               a frame was shown; never answered
-# start      -                               begin an episode
-# stop       success bool                    end it and keep it
-# discard    -                               end it and drop it
-# instruct   text                            what the robot is told
-# scene      same bool                       in simulation: begin the same scene again, or the next
-# e_stop     -                               stop the robot, whoever drives, until `rearm`
-# rearm      -                               go on after an emergency stop
-# label      episode, success, instruction   write into a recorded episode; either value may be null
-# delete     episode                         delete a recorded episode
-# undo       -                               take back the newest change of recorded episodes
-# =========  ==============================  =====================================================
 
 MOST_BYTES = 8192
 """The largest request."""
@@ -54,11 +31,15 @@ MOST_AXES = 64
 
 @dataclass(frozen=True)
 class PageRequest:
-    """A request with all the values of its action, and no others."""
+    """What a page asks for through its web socket, checked before anything is done.
+
+    It is a JSON object with the name of an action under `do`, a number under `id` that its answer carries
+    again, and all the values of the action, and no others.
+    """
 
     do: str
-    number: int = 0
-    values: Mapping[str, Any] = field(default_factory=dict)
+    number: int
+    values: Mapping[str, Any]
 
 
 def read_request(text: str) -> PageRequest:
@@ -86,18 +67,10 @@ def _text(value: Any) -> str:
     return text
 
 
-def _text_or_none(value: Any) -> str | None:
-    return None if value is None else _text(value)
-
-
 def _bool(value: Any) -> bool:
     if not isinstance(value, bool):
         raise UserError("a value must be true or false")
     return value
-
-
-def _bool_or_none(value: Any) -> bool | None:
-    return None if value is None else _bool(value)
 
 
 def _axes(value: Any) -> dict[str, float]:
@@ -112,26 +85,30 @@ def _axes(value: Any) -> dict[str, float]:
 
 Check = Callable[[Any], Any]
 
+
+def _or_none(check: Check) -> Check:
+    return lambda value: None if value is None else check(value)
+
+
 ACTIONS: Mapping[str, Mapping[str, Check]] = {
-    "take": {},
-    "release": {"back": _bool},
-    "steer": {"axes": _axes},
-    "seen": {},
-    "start": {},
-    "stop": {"success": _bool},
-    "discard": {},
-    "instruct": {"text": _text},
-    "scene": {"same": _bool},
-    "e_stop": {},
-    "rearm": {},
-    "label": {"episode": _text, "success": _bool_or_none, "instruction": _text_or_none},
-    "delete": {"episode": _text},
-    "undo": {},
+    "take": {},  # let this page drive
+    "release": {"back": _bool},  # let go of the controls; back: let a policy drive again
+    "steer": {"axes": _axes},  # the positions of the controls, {name: -1 to 1}
+    "seen": {},  # a frame was shown
+    "start": {},  # begin an episode
+    "stop": {"success": _bool},  # end it and keep it
+    "discard": {},  # end it and drop it
+    "instruct": {"text": _text},  # what the robot is told
+    "scene": {"same": _bool},  # in simulation: begin the same scene again, or the next
+    "e_stop": {},  # stop the robot, whoever drives, until `rearm`
+    "rearm": {},  # go on after an emergency stop
+    # write into a recorded episode; either value may be null
+    "label": {"episode": _text, "success": _or_none(_bool), "instruction": _or_none(_text)},
+    "delete": {"episode": _text},  # delete a recorded episode
+    "undo": {},  # take back the newest change of recorded episodes
 }
-"""Action -> its values, and what checks each of them."""
-
-
-# One page that is connected: it gets frames and states, and asks for things.
+"""Action -> its values, and what checks each of them. An action that says nothing is answered only if it
+is refused."""
 
 SEND_S = 0.03
 """The time between two looks for new frames and states."""
@@ -149,30 +126,34 @@ LIST_S = 1.0
 """The time between two looks for new episodes."""
 
 
-@dataclass(frozen=True)
-class Surroundings:
-    """What all pages share."""
-
-    robot: RobotSide
-    album: Album
-    wheel: Wheel
-
-
 class PageSocket:
     """Talks to one page until it goes away; then it lets go of the controls."""
 
-    def __init__(self, name: str, surroundings: Surroundings) -> None:
-        self._name = name
-        self._robot, self._album = surroundings.robot, surroundings.album
-        self._wheel = surroundings.wheel
+    def __init__(self, name: str, robot: RobotOverRos, album: Album, lock: DriverLock) -> None:
+        self._name, self._robot, self._album, self._lock = name, robot, album, lock
         # JPEGs get no smaller by compression.
         self._socket = web.WebSocketResponse(
             heartbeat=HEARTBEAT_S, max_msg_size=MOST_BYTES, compress=False
         )
         self._unseen, self._refused = 0, 0
         self._shown: dict[str, Any] = {}
-        self._calls = self._actions()
         self._turn, self._waiting = asyncio.Lock(), set[asyncio.Task[None]]()
+        self._actions: Mapping[str, Callable[..., Awaitable[str]]] = {
+            "take": self._take,
+            "release": self._release,
+            "steer": self._steer,
+            "seen": self._seen,
+            "start": robot.start,
+            "stop": robot.stop,
+            "discard": robot.discard,
+            "instruct": robot.instruct,
+            "scene": robot.scene,
+            "e_stop": self._e_stop,
+            "rearm": robot.rearm,
+            "label": partial(self._edit, album.label),
+            "delete": partial(self._edit, album.delete),
+            "undo": partial(self._edit, album.undo),
+        }
 
     async def serve(self, request: web.Request) -> web.StreamResponse:
         """Serve the page."""
@@ -187,31 +168,24 @@ class PageSocket:
             async for message in self._socket:
                 if message.type is not WSMsgType.TEXT or self._refused > MOST_REFUSED:
                     break
-                await self._take(message.data)
+                await self._hear(message.data)
         finally:
-            self.let_go()
             for sender in senders:
                 sender.cancel()
-            await self._socket.close()
+            await self.close()
             await asyncio.gather(*self._waiting)
 
     async def close(self) -> None:
-        """End the connection."""
-        self.let_go()
+        """Take the controls from this page, so that the robot stops, and end the connection."""
+        self._lock.release(self._name)
         await self._socket.close()
 
-    def let_go(self) -> None:
-        """Take the controls from this page, so that the robot stops."""
-        self._wheel.release(self._name)
-
-    async def _take(self, text: str) -> None:
-        number = 0
+    async def _hear(self, text: str) -> None:
         try:
             request = read_request(text)
-            number = request.number
         except UserError as error:
             self._refused += 1
-            await self._send("answer", {"id": number, "ok": False, "text": str(error)})
+            await self._answer(0, False, str(error))
             return
         if request.do in AT_ONCE:
             await self._do(request)
@@ -221,7 +195,7 @@ class PageSocket:
             waiting.add_done_callback(self._waiting.discard)
         else:
             text = f"{MOST_WAITING} requests wait for their answers; wait, too"
-            await self._send("answer", {"id": number, "ok": False, "text": text})
+            await self._answer(request.number, False, text)
 
     async def _do_in_turn(self, request: PageRequest) -> None:
         """Do what may take its time after all before it, while the page steers on."""
@@ -231,58 +205,37 @@ class PageSocket:
 
     async def _do(self, request: PageRequest) -> None:
         try:
-            said, ok = await self._calls[request.do](request), True
+            said, ok = await self._actions[request.do](**request.values), True
         except (UserError, OSError) as error:
             said, ok = " ".join(str(error).split()), False
         if said or not ok:
-            await self._send("answer", {"id": request.number, "ok": ok, "text": said})
+            await self._answer(request.number, ok, said)
 
-    def _actions(self) -> Mapping[str, Callable[[PageRequest], Awaitable[str]]]:
-        robot, album = self._robot, self._album
-        return {
-            "take": self._take_wheel,
-            "release": self._release,
-            "steer": self._steer,
-            "seen": self._seen,
-            "start": lambda _: robot.start(),
-            "stop": lambda request: robot.stop(**request.values),
-            "discard": lambda _: robot.discard(),
-            "instruct": lambda request: robot.instruct(**request.values),
-            "scene": lambda request: robot.scene(**request.values),
-            "e_stop": self._e_stop,
-            "rearm": lambda _: robot.rearm(),
-            "label": lambda request: self._edit(
-                album.label,
-                request.values["episode"],
-                request.values["success"],
-                request.values["instruction"],
-            ),
-            "delete": lambda request: self._edit(album.delete, request.values["episode"]),
-            "undo": lambda _: self._edit(album.undo),
-        }
+    async def _answer(self, number: int, ok: bool, text: str) -> None:
+        await self._send("answer", {"id": number, "ok": ok, "text": text})
 
-    async def _take_wheel(self, request: PageRequest) -> str:
-        self._wheel.take(self._name, time.monotonic())
+    async def _take(self) -> str:
+        self._lock.take(self._name, time.monotonic())
         return "you drive"
 
-    async def _release(self, request: PageRequest) -> str:
-        self._wheel.release(self._name, back=request.values["back"])
+    async def _release(self, back: bool) -> str:
+        self._lock.release(self._name, back=back)
         return ""
 
-    async def _e_stop(self, request: PageRequest) -> str:
-        self._wheel.stop()  # at once, and even if no message of the emergency stop got through
+    async def _e_stop(self) -> str:
+        self._lock.stop()  # at once, and even if no message of the emergency stop got through
         return await self._robot.e_stop()
 
-    async def _steer(self, request: PageRequest) -> str:
-        self._wheel.steer(self._name, request.values["axes"], time.monotonic())
+    async def _steer(self, axes: Mapping[str, float]) -> str:
+        self._lock.steer(self._name, axes, time.monotonic())
         return ""
 
-    async def _seen(self, request: PageRequest) -> str:
+    async def _seen(self) -> str:
         self._unseen = max(self._unseen - 1, 0)
         return ""
 
-    async def _edit(self, edit: Callable[..., str], *values: Any) -> str:
-        said = await asyncio.to_thread(edit, *values)
+    async def _edit(self, edit: Callable[..., str], **values: Any) -> str:
+        said = await asyncio.to_thread(edit, **values)
         await self._send_episodes()
         return said
 
@@ -290,10 +243,12 @@ class PageSocket:
         numbers: dict[str, int] = {}
         with suppress(ConnectionError):
             while not self._socket.closed:
-                facts = {**self._robot.facts(), "cameras": list(self._robot.cameras)}
+                facts = {**self._robot.facts(), "cameras": self._robot.cameras.names}
                 await self._send_new("facts", facts)
                 await self._send_frames(numbers)
-                await self._send_new("state", self._state())
+                driver = self._lock.driver(time.monotonic())
+                driving = "nobody" if driver is None else "me" if driver == self._name else "other"
+                await self._send_new("state", {**self._robot.state(), "driver": driving})
                 await asyncio.sleep(SEND_S)
 
     async def _keep_listing(self) -> None:
@@ -306,16 +261,12 @@ class PageSocket:
         episodes = await asyncio.to_thread(self._album.episodes)
         await self._send_new("episodes", {"list": episodes})
 
-    def _state(self) -> dict[str, Any]:
-        driver = self._wheel.driver(time.monotonic())
-        driving = "nobody" if driver is None else "me" if driver == self._name else "other"
-        return {**self._robot.state(), "driver": driving}
-
     async def _send_frames(self, numbers: dict[str, int]) -> None:
         """Send each camera's newest frame as a byte with the camera's place, and the JPEG."""
-        for place, camera in enumerate(self._robot.cameras):
-            frame = self._robot.frame(camera)
-            most = MOST_UNSEEN * len(self._robot.cameras)
+        cameras = self._robot.cameras
+        most = MOST_UNSEEN * len(cameras.names)
+        for place, camera in enumerate(cameras.names):
+            frame = cameras.frame(camera)
             if frame is None or frame.number == numbers.get(camera) or self._unseen >= most:
                 continue
             numbers[camera] = frame.number
@@ -350,23 +301,23 @@ START_S = 10.0
 class WebServer:
     """Serves the page from a thread of its own.
 
-    Parameters
-    ----------
-    surroundings
-        Robot, album and wheel.
-    token
-        The first part of every path.
-    host, port
-        Where to listen. Port 0 takes a free one.
+    token: the first part of every path. host, port: where to listen; port 0 takes a free one.
     """
 
     def __init__(
-        self, surroundings: Surroundings, token: str, host: str = "127.0.0.1", port: int = 0
+        self,
+        robot: RobotOverRos,
+        album: Album,
+        lock: DriverLock,
+        *,
+        token: str,
+        host: str = "127.0.0.1",
+        port: int = 0,
     ) -> None:
-        self._surroundings, self._token = surroundings, token
-        self._host, self._port = host, port
-        self._pages: dict[str, PageSocket] = {}
-        self._names = count()
+        self._album, self._token, self._host, self._port = album, token, host, port
+        names = count()
+        self._new_page = lambda: PageSocket(f"page {next(names)}", robot, album, lock)
+        self._pages: set[PageSocket] = set()
         folder = resources.files("ttm_policy.web") / "page"
         self._files = {path: (folder / file).read_bytes() for path, (file, _) in PAGE.items()}
         self._loop = asyncio.new_event_loop()
@@ -375,7 +326,7 @@ class WebServer:
         )
         log = logging.getLogger("ttm_policy.web")
         log.addFilter(_is_worth_a_line)
-        self._strangers = Strangers(self._serve_connection)
+        self._pending = PendingConnections(self._serve_connection)
         self._listener: asyncio.Server | None = None
         self._runner = web.AppRunner(
             self._application(), access_log=None, logger=log, shutdown_timeout=1.0
@@ -411,7 +362,7 @@ class WebServer:
     async def _listen(self) -> None:
         await self._runner.setup()
         self._listener = await self._loop.create_server(
-            self._strangers.welcome, self._host, self._port
+            partial(Greeter, self._pending), self._host, self._port
         )
         self._port = int(self._listener.sockets[0].getsockname()[1])
 
@@ -422,53 +373,53 @@ class WebServer:
     async def _end(self) -> None:
         if self._listener is not None:
             self._listener.close()
-        await asyncio.gather(*(page.close() for page in list(self._pages.values())))
+        await asyncio.gather(*(page.close() for page in self._pages))
         await self._runner.cleanup()
 
     def _application(self) -> web.Application:
-        access = Access(self._token, self._host)
-        application = web.Application(
-            middlewares=[guard(access, self._strangers.let_in)], client_max_size=1024
-        )
-        base = "/{token}"
-        application.router.add_get(f"{base}/socket", self._serve_socket)
-        application.router.add_get(f"{base}/episodes/{{name}}/thumbnail.jpg", self._serve_thumbnail)
-        application.router.add_get(f"{base}/episodes/{{name}}/film.mp4", self._serve_film)
+        access = Access(self._token, self._host, self._pending)
+        application = web.Application(middlewares=[access.check], client_max_size=1024)
+        application.on_response_prepare.append(_set_headers)
+        get, base = application.router.add_get, "/{token}"
+        get(f"{base}/socket", self._serve_socket)
+        get(f"{base}/episodes/{{name}}/thumbnail.jpg", self._serve_thumbnail)
+        get(f"{base}/episodes/{{name}}/film.mp4", self._serve_film)
         for path in PAGE:
-            application.router.add_get(f"{base}/{path}", self._serve_page)
+            get(f"{base}/{path}", self._serve_page)
         return application
 
     async def _serve_page(self, request: web.Request) -> web.Response:
         path = request.path.rpartition("/")[2]
-        return web.Response(
-            body=self._files[path], content_type=PAGE[path][1], charset="utf-8", headers=HEADERS
-        )
+        return web.Response(body=self._files[path], content_type=PAGE[path][1], charset="utf-8")
 
     async def _serve_socket(self, request: web.Request) -> web.StreamResponse:
         if len(self._pages) >= MOST_PAGES:
             raise web.HTTPServiceUnavailable(text=f"{MOST_PAGES} pages are open; close one\n")
-        name = f"page {next(self._names)}"
-        self._pages[name] = PageSocket(name, self._surroundings)
+        page = self._new_page()
+        self._pages.add(page)
         try:
-            return await self._pages[name].serve(request)
+            return await page.serve(request)
         finally:
-            del self._pages[name]
+            self._pages.remove(page)
 
     async def _serve_thumbnail(self, request: web.Request) -> web.Response:
-        album, name = self._surroundings.album, request.match_info["name"]
-        try:
-            jpeg = await asyncio.to_thread(album.thumbnail, name)
-        except UserError as error:
-            raise web.HTTPNotFound(text=f"{error}\n") from error
+        jpeg = await self._of_episode(self._album.thumbnail, request)
         return web.Response(body=jpeg, content_type="image/jpeg")
 
     async def _serve_film(self, request: web.Request) -> web.StreamResponse:
-        album, name = self._surroundings.album, request.match_info["name"]
+        film = await self._of_episode(self._album.film, request)
+        return web.FileResponse(film, headers={"Content-Type": "video/mp4"})
+
+    @staticmethod
+    async def _of_episode(make: Callable[[str], Any], request: web.Request) -> Any:
         try:
-            film: Path = await asyncio.to_thread(album.film, name)
+            return await asyncio.to_thread(make, request.match_info["name"])
         except UserError as error:
             raise web.HTTPNotFound(text=f"{error}\n") from error
-        return web.FileResponse(film, headers={**HEADERS, "Content-Type": "video/mp4"})
+
+
+async def _set_headers(_: web.Request, response: web.StreamResponse) -> None:
+    response.headers.update(HEADERS)
 
 
 def _is_worth_a_line(record: logging.LogRecord) -> bool:

@@ -1,4 +1,4 @@
-"""How the page shows the controls of a robot: sticks, levers and buttons, which follow from its contract.
+"""What the page shows: the controls of a robot, which follow from its contract, and the recorded episodes.
 
 A control is named by its part of the action and its place there, as in `base.0`. Keys are physical
 ones (`KeyboardEvent.code`), so that they lie together on every keyboard.
@@ -11,10 +11,10 @@ import re
 import signal
 import tempfile
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import simplejpeg
 
@@ -23,9 +23,9 @@ from ttm.datasets.reader import EpisodeReader
 from ttm.datasets.tools.edit import Labels, Success, delete_episodes, label_episodes, undo_edit
 from ttm.datasets.tools.play import Film, film_frames
 from ttm.policy.errors import UserError
-from ttm.policy.spec import PolicySpec
-from ttm_policy.contract import MOTION_TYPES, ActionSink, RobotContract
+from ttm_policy.contract import MOTION_TYPES, ActionSink
 from ttm_policy.teleop.controls import ControlMap
+from ttm_policy.teleop.source import TeleopContext
 
 SIGNAL = "std_msgs/Bool"
 
@@ -47,8 +47,11 @@ WORDS: Mapping[str, tuple[str, str]] = {
 }
 """Direction -> what more and less of it mean."""
 MORE_OR_LESS = ("more", "less")
-STICK_KEYS = (("KeyW", "KeyS", "KeyA", "KeyD"), ("ArrowUp", "ArrowDown", "ArrowLeft", "ArrowRight"))
-MORE_STICK_KEYS = (("KeyI", "KeyK", "KeyJ", "KeyL"),)
+STICK_KEYS = (
+    ("KeyW", "KeyS", "KeyA", "KeyD"),
+    ("ArrowUp", "ArrowDown", "ArrowLeft", "ArrowRight"),
+    ("KeyI", "KeyK", "KeyJ", "KeyL"),
+)
 LEVER_KEYS = (
     ("KeyR", "KeyF"),
     ("KeyO", "KeyU"),
@@ -66,18 +69,11 @@ KEY_NAMES = {
 }
 
 
-@dataclass(frozen=True)
-class _Value:
-    """One value of the action."""
+class _Value(NamedTuple):
+    """One value of the action: the name of its control, and its direction, such as `linear.x`."""
 
-    part: str
-    place: int
+    name: str
     direction: str
-    """Such as `linear.x` for a velocity; empty for all else."""
-
-    @property
-    def name(self) -> str:
-        return f"{self.part}.{self.place}"
 
 
 def page_controls(drives: ControlMap) -> ControlMap:
@@ -90,31 +86,27 @@ def page_controls(drives: ControlMap) -> ControlMap:
     )
 
 
-def page_layout(contract: RobotContract, spec: PolicySpec, drives: ControlMap) -> dict[str, Any]:
+def page_layout(context: TeleopContext, drives: ControlMap) -> dict[str, Any]:
     """Return the widgets, keys and legend for the values that `drives` has, as JSON takes them."""
-    driven = {(drive.part, drive.value) for drive in drives.drives}
     layout = _Layout()
     # Velocities first, so that the base and the arm get the best keys.
-    sinks = sorted(contract.actions, key=_rank)
-    for sink in sinks:
-        values = [value for value in _values(sink, spec) if (value.part, value.place) in driven]
-        layout.add_part(sink, values, spec)
+    for sink in sorted(context.contract.actions, key=_rank):
+        values = sorted(drive.value for drive in drives.drives if drive.part == sink.name)
+        binary = context.spec.binary_mask[context.spec.action_slices[sink.name]].all()
+        layout.add_part(sink, [_value(sink, value) for value in values], bool(binary))
     return {"widgets": layout.widgets, "keys": layout.keys, "legend": layout.legend}
 
 
 def _rank(sink: ActionSink) -> int:
     """Return the place of a part in the order: base, other velocities, joints, signals."""
     if sink.type in MOTION_TYPES:
-        return 0 if not sink.per_second else 1
+        return 1 if sink.per_second else 0
     return 3 if sink.type == SIGNAL else 2
 
 
-def _values(sink: ActionSink, spec: PolicySpec) -> Iterator[_Value]:
-    where = spec.action_slices[sink.name]
-    for place in range(where.stop - where.start):
-        path = sink.fields[place].path if place < len(sink.fields) else ""
-        direction = ".".join(path.split(".")[-2:]) if sink.type in MOTION_TYPES else ""
-        yield _Value(sink.name, place, direction)
+def _value(sink: ActionSink, value: int) -> _Value:
+    words = sink.fields[value].path.split(".") if sink.type in MOTION_TYPES else []
+    return _Value(f"{sink.name}.{value}", ".".join(words[-2:]))
 
 
 class _Layout:
@@ -124,20 +116,15 @@ class _Layout:
         self.widgets: list[dict[str, Any]] = []
         self.keys: dict[str, dict[str, Any]] = {}
         self.legend: list[dict[str, Any]] = []
-        self._stick_keys = iter((*STICK_KEYS, *MORE_STICK_KEYS))
-        self._lever_keys, self._toggle_keys = iter(LEVER_KEYS), iter(TOGGLE_KEYS)
-        self._hold_keys = iter(HOLD_KEYS)
+        self._stick_keys, self._lever_keys = iter(STICK_KEYS), iter(LEVER_KEYS)
+        self._toggle_keys, self._hold_keys = iter(TOGGLE_KEYS), iter(HOLD_KEYS)
 
-    def add_part(self, sink: ActionSink, values: Sequence[_Value], spec: PolicySpec) -> None:
+    def add_part(self, sink: ActionSink, values: Sequence[_Value], binary: bool) -> None:
         """Give each value of a part its place."""
         label = sink.name.replace("_", " ")
-        if sink.type == SIGNAL:
+        if sink.type == SIGNAL or binary:
             for value in values:
-                self._add_hold(label, value)
-            return
-        if spec.binary_mask[spec.action_slices[sink.name]].all():
-            for value in values:
-                self._add_toggle(label, value)
+                (self._add_hold if sink.type == SIGNAL else self._add_toggle)(label, value)
             return
         by_direction = {value.direction: value for value in values if value.direction}
         for up, left in STICKS:
@@ -154,62 +141,50 @@ class _Layout:
         labels = dict(zip(("up", "down", "left", "right"), ways, strict=True))
         x, y = {"name": left.name, "sign": -1}, {"name": up.name, "sign": sign}
         self.widgets.append({"kind": "stick", "part": part, "labels": labels, "x": x, "y": y})
-        if (codes := next(self._stick_keys, None)) is not None:
-            self._bind(codes[:2], up, part, sign)
-            self._bind(codes[2:], left, part)
+        if codes := next(self._stick_keys, None):
+            self._bind(part, up, codes[:2], sign)
+            self._bind(part, left, codes[2:])
 
     def _add_lever(self, part: str, value: _Value) -> None:
         labels = dict(zip(("up", "down"), WORDS.get(value.direction, MORE_OR_LESS), strict=True))
         y = {"name": value.name, "sign": 1}
         self.widgets.append({"kind": "lever", "part": part, "labels": labels, "y": y})
-        if (codes := next(self._lever_keys, None)) is not None:
-            self._bind(codes, value, part)
+        if codes := next(self._lever_keys, None):
+            self._bind(part, value, codes)
 
     def _add_toggle(self, part: str, value: _Value) -> None:
         high, low = ("Open", "Close") if "gripper" in part else ("On", "Off")
-        self.widgets.append(
-            {"kind": "toggle", "part": part, "name": value.name, "high": high, "low": low}
-        )
-        if (code := next(self._toggle_keys, None)) is not None:
+        widget = {"kind": "toggle", "part": part, "name": value.name, "high": high, "low": low}
+        self.widgets.append(widget)
+        if code := next(self._toggle_keys, None):
             self.keys[code] = {"name": value.name, "value": 1, "toggles": True}
             self._explain((code,), f"{part}: {high.lower()} or {low.lower()}")
 
     def _add_hold(self, part: str, value: _Value) -> None:
         self.widgets.append({"kind": "hold", "part": part, "name": value.name, "hint": "Hold"})
-        if (code := next(self._hold_keys, None)) is not None:
+        if code := next(self._hold_keys, None):
             self.keys[code] = {"name": value.name, "value": 1}
             self._explain((code,), f"{part}, while it is held")
 
-    def _bind(self, codes: Sequence[str], value: _Value, part: str, sign: int = 1) -> None:
+    def _bind(self, part: str, value: _Value, codes: Sequence[str], sign: int = 1) -> None:
         """Give a value two keys, of which the first is up or left."""
         for code, direction in zip(codes, (sign, -sign), strict=True):
             self.keys[code] = {"name": value.name, "value": direction}
         words = WORDS.get(value.direction, MORE_OR_LESS)[::sign]
         self._explain(codes, f"{part}: {', '.join(words)}")
 
-    def _explain(self, codes: Sequence[str], label: str) -> None:
+    def _explain(self, codes: Iterable[str], label: str) -> None:
         names = [KEY_NAMES.get(c, c.removeprefix("Key").removeprefix("Digit")) for c in codes]
         self.legend.append({"keys": names, "label": label})
 
 
-# The recorded episodes of a folder, with pictures and films. All calls may take a while.
-
-THUMBNAIL_QUALITY = 80
-
+QUALITY = 80
 _NAME = re.compile(r"[A-Za-z0-9_\-][A-Za-z0-9_.\-]*")
 _SUCCESS: dict[bool, Success] = {True: "true", False: "false"}
 
 
-@dataclass(frozen=True)
-class _Read:
-    """What an episode file says of itself, at the state that `version` stands for."""
-
-    version: int
-    facts: dict[str, Any]
-
-
 class Album:
-    """Lists, shows and changes the episode files that lie directly in a folder.
+    """Lists, shows and changes the episode files that lie directly in a folder. All calls may take a while.
 
     An episode is named by its file. Names that are not listed are refused, so that no name leads out of
     the folder.
@@ -218,7 +193,8 @@ class Album:
     def __init__(self, folder: Path, draw: Callable[[Path, Path], None] | None = None) -> None:
         """draw: writes the film of an episode to a path; by default a process of its own does."""
         self.folder, self._draw = folder, draw or draw_apart
-        self._read: dict[str, _Read] = {}
+        self._read: dict[str, tuple[int, dict[str, Any]]] = {}
+        """Name -> when the file was changed, and what it says of itself."""
         self._films = tempfile.TemporaryDirectory(prefix="ttm_films_")
         self._lock, self._drawing = threading.Lock(), threading.Lock()
 
@@ -229,9 +205,8 @@ class Album:
     def episodes(self) -> list[dict[str, Any]]:
         """Return the facts of every episode, the newest first."""
         with self._lock:
-            paths = self._paths()
-            self._read = {name: self._facts(name, path) for name, path in paths.items()}
-            return [self._read[name].facts for name in paths]
+            self._read = {path.name: self._facts(path) for path in self._paths().values()}
+            return [facts for _, facts in self._read.values()]
 
     def path(self, name: str) -> Path:
         """Return the file of an episode. Raises `UserError` if there is none of that name."""
@@ -246,7 +221,7 @@ class Album:
         if not episode.spec.cameras:
             raise UserError("this episode has no camera")
         (frame,) = episode.frames(episode.spec.cameras[0].name, 0, 1)
-        return bytes(simplejpeg.encode_jpeg(frame, THUMBNAIL_QUALITY, "RGB"))
+        return bytes(simplejpeg.encode_jpeg(frame, QUALITY, "RGB"))
 
     def film(self, name: str) -> Path:
         """Return an mp4 file with cameras, action and proprioception, which is drawn when first asked for."""
@@ -259,16 +234,16 @@ class Album:
             raise UserError(f"{name} cannot be played; see: ttm data check {self.folder}")
         return target
 
-    def label(self, name: str, success: bool | None, instruction: str | None) -> str:
+    def label(self, episode: str, success: bool | None, instruction: str | None) -> str:
         """Write success and instruction into an episode; None leaves either. Return what was done."""
         judged = None if success is None else _SUCCESS[success]
-        label_episodes(self.path(name), Labels(instruction, judged))
-        return f"{name} is labelled"
+        label_episodes(self.path(episode), Labels(instruction, judged))
+        return f"{episode} is labelled"
 
-    def delete(self, name: str) -> str:
+    def delete(self, episode: str) -> str:
         """Delete an episode. Return what was done."""
-        delete_episodes([self.path(name)])
-        return f"{name} is deleted"
+        delete_episodes([self.path(episode)])
+        return f"{episode} is deleted"
 
     def undo(self) -> str:
         """Take back the newest change. Return what was done."""
@@ -276,38 +251,38 @@ class Album:
         return f"undone: {edit.what} {', '.join(file.name for file in edit.files)}"
 
     def _paths(self) -> dict[str, Path]:
+        """Return the files by their names, the newest first."""
         try:
             found = [path for path in self.folder.iterdir() if path.suffix in SUFFIXES]
         except OSError:
             return {}
         inside = self.folder.resolve()
-        paths = {
-            path.name: path
+        safe = [
+            path
             for path in found
             if _NAME.fullmatch(path.name)
             and path.is_file()
             and path.resolve().is_relative_to(inside)
-        }
-        return dict(sorted(paths.items(), key=lambda item: natural_key(item[0]), reverse=True))
+        ]
+        safe.sort(key=lambda path: natural_key(path.name), reverse=True)
+        return {path.name: path for path in safe}
 
-    def _facts(self, name: str, path: Path) -> _Read:
+    def _facts(self, path: Path) -> tuple[int, dict[str, Any]]:
         try:
             version = path.stat().st_mtime_ns
-            if name in self._read and self._read[name].version == version:
-                return self._read[name]
+            if self._read.get(path.name, (None,))[0] == version:
+                return self._read[path.name]
             episode = EpisodeReader.open(path)
         except (UserError, OSError) as error:
-            facts: dict[str, Any] = {"name": name, "problem": " ".join(str(error).split())}
-            return _Read(0, facts)
-        facts = {
-            "name": name,
+            return 0, {"name": path.name, "problem": " ".join(str(error).split())}
+        return version, {
+            "name": path.name,
             "version": str(version),
             "instruction": episode.instruction,
             "success": episode.success,
             "ticks": episode.num_samples,
             "seconds": round(episode.num_samples / episode.spec.rate_hz, 1),
         }
-        return _Read(version, facts)
 
 
 def draw_apart(path: Path, target: Path) -> None:

@@ -9,20 +9,19 @@ contract of `policy_node` and `recorder_node`, and needs a recorder beside it.
 
 from __future__ import annotations
 
+import secrets
 import sys
 from pathlib import Path
 
-from rclpy.executors import SingleThreadedExecutor
-
 from ttm_policy.node_parameters import read_parameters
 from ttm_policy.parameters import WebParameters
-from ttm_policy.programs import StopSignals, run_with_ros
-from ttm_policy.teleop.controls import default_keyboard
-from ttm_policy.teleop.session import END_WITHIN_S, DrivingNode
-from ttm_policy.teleop.source import Cockpit, load_cockpit
-from ttm_policy.web.access import Wheel, is_loopback, new_token, require_token
+from ttm_policy.programs import StopSignals, run_with_ros, spin
+from ttm_policy.teleop.controls import Controls, default_keyboard
+from ttm_policy.teleop.session import END_WITHIN_S, DrivingNode, TeleopSession
+from ttm_policy.teleop.source import load_context
+from ttm_policy.web.access import DriverLock, is_loopback, require_token
 from ttm_policy.web.robot import RobotOverRos, WebSource
-from ttm_policy.web.server import Surroundings, WebServer
+from ttm_policy.web.server import WebServer
 from ttm_policy.web.views import Album, page_controls, page_layout
 
 
@@ -33,27 +32,19 @@ class WebNode(DrivingNode):
         """Connect everything. Raises `UserError` for parameters that do not fit."""
         super().__init__("web_node", WebParameters)
         parameters = read_parameters(self, WebParameters)
-        token = parameters.token or new_token()
+        token = parameters.token or secrets.token_urlsafe(16)  # of 128 random bits
         require_token(token)
-        cockpit = load_cockpit(parameters)
-        drives = default_keyboard(cockpit.contract, cockpit.spec, cockpit.limits)
-        controls = cockpit.controls(page_controls(drives))
-        wheel = Wheel(parameters.page_timeout_s)
-
-        def make_sources(_: Cockpit) -> list[WebSource]:
-            return [WebSource(wheel, controls)]
-
-        session = self.drive(cockpit, parameters, make_sources)
-        layout = page_layout(cockpit.contract, cockpit.spec, drives)
-        robot = RobotOverRos(self, parameters, cockpit, session, layout)
+        context = load_context(parameters)
+        drives, lock = default_keyboard(context), DriverLock(parameters.page_timeout_s)
+        source = WebSource(lock, Controls(page_controls(drives), context))
+        self.session = TeleopSession(self, context, parameters, source)
+        layout = page_layout(context, drives)
+        robot = RobotOverRos(self, self.session, parameters, context=context, layout=layout)
         self._album = Album(Path(parameters.folder).expanduser())
-        self._server = WebServer(
-            Surroundings(robot, self._album, wheel),
-            token,
-            parameters.host,
-            parameters.port,
-        )
         self._host = parameters.host
+        self._server = WebServer(
+            robot, self._album, lock, token=token, host=parameters.host, port=parameters.port
+        )
 
     def serve(self) -> None:
         """Serve the page. Raises `UserError` if its address cannot be had."""
@@ -80,12 +71,9 @@ class WebNode(DrivingNode):
 def _run() -> int:
     signals = StopSignals(END_WITHIN_S)
     node = WebNode()
-    executor = SingleThreadedExecutor()
-    executor.add_node(node)
     try:
         node.serve()
-        while not signals.requested:
-            executor.spin_once(timeout_sec=0.1)
+        spin(node, lambda: signals.requested)
     finally:
         node.close()
         node.destroy_node()

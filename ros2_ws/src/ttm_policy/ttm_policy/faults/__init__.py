@@ -1,1 +1,0 @@
-"""A robot whose sensors fail on demand, and the faults under which a policy must not move it."""

@@ -1,0 +1,195 @@
+"""The network that the options of a training ask for: a preset's, or a checkpoint's with other parts.
+
+A trained policy can be given another core without learning to see again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from ttm.policy.checkpoint import build_empty
+from ttm.policy.config import ActionHeadConfig
+from ttm.policy.cores.core import CoreConfig
+from ttm.policy.cores.registry import TTM, core_name, sized_like, with_options
+from ttm.policy.errors import UserError, require_above_0, require_valid_fields
+from ttm.policy.policy import PRESETS, Policy, PolicyConfig
+from ttm.policy.relative import RelativeActions
+from ttm.training.help_texts import AUTO
+from ttm.training.options import NO_WEIGHTS, TrainOptions
+
+CORE, ACTION_HEAD, SIGHT = "core.", "action_head.", "sight."
+"""Prefixes of the parameters' names."""
+HEAD = "action head"
+"""What error messages call the head."""
+
+
+def chosen_network(options: TrainOptions) -> PolicyConfig:
+    """Return the network of a new policy: the preset with what the options change.
+
+    Weights for vision are those of a whole network with BatchNorm, so that a narrowed one becomes
+    one. It is still cut at the same stride.
+    """
+    preset = PRESETS[options.preset]
+    vision = preset.vision
+    whole: dict[str, Any] = {"width_coefficient": None, "depth_coefficient": None}
+    if options.vision_model is not None:
+        vision = replace(vision, model=options.vision_model, **whole)
+    if options.vision_weights != NO_WEIGHTS:
+        vision = replace(vision, weights=options.vision_weights, norm="batch", **whole)
+    core = sized_like(TTM if options.core == AUTO else options.core, preset.core)
+    return _changed(
+        preset,
+        core=with_options(core, options.core_options),
+        head=with_head_options(preset.head, options.head_options),
+        vision=vision,
+        relative=options.relative,
+        absolute=options.absolute,
+        **_sizes(options),
+    )
+
+
+def with_chosen_parts(policy: Policy, options: TrainOptions) -> Policy:
+    """Return `policy` if it has the parts that the options ask for, else a copy with new ones.
+
+    A new core has the old one's sizes, changed by --core-options. All other weights are kept, except
+    the action head's if the new core has another number of outputs. With another number of sight
+    tokens the core is new, too, and so is the sight memory; with another number of cells nothing is
+    new. With another chunk the action head is new. A policy that is told of delays, or of longer ones
+    than before, begins with the actions that it had.
+    """
+    core, old = policy.config.core, policy.config
+    if not _is(core, options.core):
+        core = sized_like(options.core, core)
+    network = _changed(old, core=with_options(core, options.core_options), **_sizes(options))
+    if network == old:
+        return policy
+    made = build_empty(policy.spec, network)
+    fresh: tuple[str, ...] = ()
+    if (network.core, network.sight_tokens) != (old.core, old.sight_tokens):
+        fresh += (CORE,)
+    if made.core.num_outputs != policy.core.num_outputs or network.chunk != old.chunk:
+        fresh += (ACTION_HEAD,)
+    return _filled(made, policy, fresh)
+
+
+def with_vision_kept(
+    policy: Policy,
+    core: CoreConfig | None = None,
+    sight_tokens: int | None = None,
+    sight_cells: int | None = None,
+) -> Policy:
+    """Return a copy of `policy` with random weights in the core, the action head and the sight memory.
+
+    The copy sees and reads instructions as `policy` does, and has yet to learn what to do.
+
+    core: the configuration of its core; None for that of `policy`. sight_tokens, sight_cells:
+    as in `with_chosen_parts`.
+    """
+    network = _changed(policy.config, core=core, sight_tokens=sight_tokens, sight_cells=sight_cells)
+    return _filled(build_empty(policy.spec, network), policy, (CORE, ACTION_HEAD, SIGHT))
+
+
+def _filled(made: Policy, policy: Policy, fresh: tuple[str, ...]) -> Policy:
+    """Return `made` with the weights of `policy`, but for those whose names start with `fresh`."""
+    new, old = made.config, policy.config
+    if new.sight_tokens != old.sight_tokens:
+        fresh = (*fresh, SIGHT)
+    kept = {
+        name: value for name, value in policy.state_dict().items() if not name.startswith(fresh)
+    }
+    made.load_state_dict(kept, strict=False)
+    if made.delay_code is not None and policy.delay_code is not None:  # the code is of a share
+        made.delay_code.rescale(new.longest_delay_s / old.longest_delay_s)
+    made.known_instructions = dict(policy.known_instructions)
+    return made
+
+
+def with_head_options(config: ActionHeadConfig, options: Sequence[str]) -> ActionHeadConfig:
+    """Return `config` with `options`, each FIELD=VALUE; raise `UserError` if one is wrong."""
+    changed = with_options(config, options, HEAD)
+    try:
+        require_valid_fields(changed, {})
+        require_above_0({"huber_delta": changed.huber_delta, "bin_range": changed.bin_range})
+    except UserError as error:
+        raise UserError(f"{HEAD} option {error}") from error
+    return changed
+
+
+def require_same_core(config: PolicyConfig, options: TrainOptions, source: str) -> None:
+    """Raise `UserError` if the core asked for is not that of `source`, a training to resume."""
+    advice = f"to resume, or give another --out and --init {source} to begin with a new core"
+    if not _is(config.core, options.core):
+        raise UserError(
+            f"--core is {options.core}, but {source} has {core_name(config.core)}; leave --core out {advice}"
+        )
+    what = f"the core of {source}"
+    given, advice = options.core_options, f"leave it out {advice}"
+    _require_same_fields("--core-options", given, config.core, with_options, what, advice)
+
+
+def require_same_head(config: PolicyConfig, options: TrainOptions, source: str) -> None:
+    """Raise `UserError` if the options contradict the action head of the checkpoint `source`."""
+    what, given = f"the {HEAD} of {source}", options.head_options
+    advice = "leave it out to keep the checkpoint's head, or train a new policy without --init and --resume"
+    _require_same_fields("head-options", given, config.head, with_head_options, what, advice)
+
+
+def _require_same_fields(
+    option: str,
+    given: Sequence[str],
+    config: Any,
+    changed: Callable[[Any, Sequence[str]], Any],
+    what: str,
+    advice: str,
+) -> None:
+    """Raise `UserError` if one of the `given`, each FIELD=VALUE, would change `config`.
+
+    what: what `config` is of.
+    """
+    for each in given:
+        if changed(config, [each]) != config:
+            name = each.partition("=")[0]
+            raise UserError(
+                f"{option} has {each}, but {what} has {name}={getattr(config, name)}; {advice}"
+            )
+
+
+def require_same_form(policy: Policy, options: TrainOptions, source: str) -> None:
+    """Raise `UserError` if parts are to be predicted in another form than by the checkpoint `source`."""
+    given, config = [*options.relative, *options.absolute], policy.config
+    if not given:
+        return
+    if RelativeActions(policy.spec, options.relative, options.absolute) != policy.relative:
+        known = " ".join([*config.relative, *config.absolute]) or "none"
+        raise UserError(
+            f"--relative and absolute say {' '.join(given)}, but {source} was trained with {known}; leave "
+            "them out to keep that, or train a new policy without --init"
+        )
+
+
+def _is(config: CoreConfig, core: str) -> bool:
+    return core in (AUTO, core_name(config))
+
+
+def _sizes(options: TrainOptions) -> dict[str, Any]:
+    """Return the fields of the network that options change in a preset and in a checkpoint alike."""
+    return {
+        "sight_tokens": options.sight_tokens,
+        "sight_cells": options.sight_cells,
+        "chunk": options.chunk,
+        "longest_delay_s": options.delay,
+    }
+
+
+def _changed(config: PolicyConfig, **changes: Any) -> PolicyConfig:
+    """Return `config` with the changes that are not None."""
+    network = replace(config, **{k: value for k, value in changes.items() if value is not None})
+    cells = changes.get("sight_cells")
+    if cells is not None and not network.sight_tokens:
+        raise UserError(
+            f"sight-cells is {cells}, but the policy has no sight memory; give it one by --sight-tokens 6, "
+            "or leave sight-cells out"
+        )
+    return network
