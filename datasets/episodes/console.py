@@ -13,21 +13,17 @@ from rich.text import Text
 Item = TypeVar("Item")
 
 
-def progress_bar(*columns: str | ProgressColumn, transient: bool = True) -> Progress:
-    """Return a `rich.progress.Progress` on stderr, which shows nothing if that is no terminal.
+def progress_bar(*columns: str | ProgressColumn) -> Progress:
+    """Return a progress bar on stderr, which shows nothing if that is no terminal.
 
     columns: those of rich's default bar if there are none.
-    transient: the bar disappears when it is stopped.
     """
     console = Console(stderr=True)
-    return Progress(*columns, console=console, transient=transient, disable=not console.is_terminal)
+    return Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
 
 
 def track(items: Iterable[Item], description: str, *, total: int | None = None) -> Iterator[Item]:
-    """Yield the items one by one while a bar shows how many are done.
-
-    total: the number of items, needed only where `items` has no length.
-    """
+    """Yield the items one by one while a bar shows how many of `total` are done."""
     with progress_bar() as progress:
         yield from progress.track(items, total=total, description=description)
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, get_args
 
 import h5py
@@ -62,45 +63,13 @@ class SpecFile:
     path: Path = field(default=Path("spec"))
 
 
-ENTRIES = ("robot", "rate_hz", "cameras", "proprioception", "actions")
-
-
-def read_spec_file(path: Path) -> SpecFile:
-    """Read a spec file. Raises `UserError` that names the entry if it cannot be understood."""
-    try:
-        data = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, yaml.YAMLError, RecursionError) as error:  # 2026-99-99 is no date
-        raise UserError(
-            f"{path}: no spec can be read from it ({one_line(error)}); write one with `ttm data show DATA "
-            f"--spec {path.name}`"
-        ) from error
-    data = {} if data is None else data  # an empty file, or one of comments
-    if not isinstance(data, dict) or not set(data) <= set(ENTRIES):
-        keys = map(str, data) if isinstance(data, dict) else [str(data)]
-        unknown = one_line(", ".join(key for key in keys if key not in ENTRIES))
-        raise UserError(f"{path}: unknown {unknown}; it may have: {', '.join(ENTRIES)}")
-    given = {key: value for key, value in data.items() if value is not None}
-    readers: dict[str, Any] = {
-        "robot": str,
-        "rate_hz": _rate,
-        "cameras": _cameras,
-        "proprioception": _vectors,
-    }
-    readers["actions"] = _parts
-    try:
-        return SpecFile(path=path, **{key: readers[key](value) for key, value in given.items()})
-    except UserError as error:
-        raise UserError(f"{path}: {error}") from error
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise UserError(f"{path}: an entry has another form than expected ({error})") from error
-
-
 def write_spec_file(path: Path, spec: PolicySpec, cameras: Mapping[str, StoredCamera]) -> None:
     """Write what is known of a data set.
 
     cameras: how the frames of each camera are stored, where that is not the usual way.
     """
     stored = {camera.name: cameras.get(camera.name, StoredCamera()) for camera in spec.cameras}
+    infinite = (math.inf, -math.inf)
     data: dict[str, Any] = {
         "robot": spec.robot,
         "rate_hz": spec.rate_hz,
@@ -114,11 +83,7 @@ def write_spec_file(path: Path, spec: PolicySpec, cameras: Mapping[str, StoredCa
         },
         "proprioception": {vector.name: list(vector.labels) for vector in spec.proprioception},
         "actions": [
-            {
-                key: value
-                for key, value in asdict(part).items()
-                if value not in (math.inf, -math.inf)
-            }
+            {key: value for key, value in asdict(part).items() if value not in infinite}
             for part in spec.actions
         ],
     }
@@ -162,10 +127,6 @@ def _vectors(entries: Mapping[Any, Any]) -> dict[str, tuple[str, ...] | None]:
     }
 
 
-def _parts(entries: Iterable[Any]) -> tuple[ActionPart, ...]:
-    return tuple(_part(dict(entry)) for entry in entries)
-
-
 def _part(entry: dict[str, Any]) -> ActionPart:
     kind, size = entry.get("kind", "continuous"), entry.get("size")
     if type(size) is not int or size < 1:
@@ -175,6 +136,41 @@ def _part(entry: dict[str, Any]) -> ActionPart:
     if unknown:
         raise UserError(f"action {entry.get('name')}: unknown {', '.join(sorted(unknown))}")
     return ActionPart(str(entry["name"]), size, str(entry.get("unit", "unknown")), kind, **limits)
+
+
+READERS: Mapping[str, Callable[[Any], Any]] = MappingProxyType(
+    {
+        "robot": str,
+        "rate_hz": _rate,
+        "cameras": _cameras,
+        "proprioception": _vectors,
+        "actions": lambda entries: tuple(_part(dict(entry)) for entry in entries),
+    }
+)
+"""Entry of a spec file -> what reads its value."""
+
+
+def read_spec_file(path: Path) -> SpecFile:
+    """Read a spec file. Raises `UserError` that names the entry if it cannot be understood."""
+    try:
+        data = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, yaml.YAMLError, RecursionError) as error:  # 2026-99-99 is no date
+        raise UserError(
+            f"{path}: no spec can be read from it ({one_line(error)}); write one with `ttm data show DATA "
+            f"--spec {path.name}`"
+        ) from error
+    data = {} if data is None else data  # an empty file, or one of comments
+    if not isinstance(data, dict) or not set(data) <= set(READERS):
+        keys = map(str, data) if isinstance(data, dict) else [str(data)]
+        unknown = one_line(", ".join(key for key in keys if key not in READERS))
+        raise UserError(f"{path}: unknown {unknown}; it may have: {', '.join(READERS)}")
+    given = {key: value for key, value in data.items() if value is not None}
+    try:
+        return SpecFile(path=path, **{key: READERS[key](value) for key, value in given.items()})
+    except UserError as error:
+        raise UserError(f"{path}: {error}") from error
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise UserError(f"{path}: an entry has another form than expected ({error})") from error
 
 
 NONE = "none"  # the name that stands for no camera, or no proprioception
@@ -201,11 +197,9 @@ class Choices:
         """Whether anything is chosen that changes the spec of the files."""
         return bool(self.cameras or self.proprioception or self.spec)
 
-    @contextmanager
-    def open(self, path: Path) -> Iterator[Any]:
-        """Open a file of episodes as `open_file` does, trusted if that is chosen."""
-        with open_file(path, allow_external=self.allow_external) as file:
-            yield file
+    def open(self, path: Path) -> AbstractContextManager[Any]:
+        """Open a file of episodes for a `with` block, trusted if that is chosen; see `open_file`."""
+        return open_file(path, allow_external=self.allow_external)
 
 
 INFERRED = "no ttm_spec in the files: cameras, vectors, action parts and rate are inferred"
@@ -253,15 +247,9 @@ def describe_bare(
     if like is not None:
         given = _completed(given, found, like)
     members = _chosen(found.members, choices, given, found.other_names)
-    used = [member for member in members if member.is_used]
-    spec = PolicySpec(
-        robot=given.robot or found.robot,
-        cameras=_camera_specs(used),
-        proprioception=tuple(_vector(m, given) for m in used if m.kind == "vector"),
-        actions=_given_actions(given, found.actions[0].shape[1])
-        or infer_action_parts(np.concatenate(found.actions)),
-        rate_hz=given.rate_hz or inferred_rate_hz(found),
-    )
+    actions = infer_action_parts(np.concatenate(found.actions))
+    rate_hz = given.rate_hz or inferred_rate_hz(found)
+    spec = _spec(PolicySpec(found.robot, (), (), actions, rate_hz), members, given)
     cameras = {}
     for camera in spec.cameras:
         stored = (given.cameras or {}).get(camera.name, StoredCamera())
@@ -290,20 +278,31 @@ def describe_stored(spec: PolicySpec, demo: Demo | None, choices: Choices) -> De
             if member.name not in known
         ]
     members = _chosen(members, choices, given, ())
-    used = [member for member in members if member.is_used]
-    vectors = {vector.name: vector for vector in spec.proprioception}
-    described = replace(
-        spec,
-        robot=given.robot or spec.robot,
-        cameras=_camera_specs(used),
-        proprioception=tuple(
-            _vector(m, given, vectors.get(m.name)) for m in used if m.kind == "vector"
-        ),
-        actions=_given_actions(given, spec.action_size) or spec.actions,
-        rate_hz=given.rate_hz or spec.rate_hz,
-    )
+    described = _spec(spec, members, given)
     note = "" if choices.spec is None else f"the files' spec is changed by {choices.spec}"
     return Description(described, tuple(members), given.cameras or {}, note)
+
+
+def _spec(base: PolicySpec, members: Iterable[Member], given: SpecFile) -> PolicySpec:
+    """Return a spec with the cameras and vectors that are used, and what the spec file gives."""
+    used = [member for member in members if member.is_used]
+    known = {vector.name: vector for vector in base.proprioception}
+    actions = base.actions if given.actions is None else given.actions
+    total = sum(part.size for part in actions)
+    if total != base.action_size:
+        raise UserError(
+            f"{given.path}: the parts of the action have {total} dimensions, but the data "
+            f"{base.action_size}"
+        )
+    return PolicySpec(
+        robot=given.robot or base.robot,
+        cameras=tuple(CameraSpec(m.name, *(m.shape or ())) for m in used if m.kind == "camera"),
+        proprioception=tuple(
+            _vector(m, given, known.get(m.name)) for m in used if m.kind == "vector"
+        ),
+        actions=actions,
+        rate_hz=given.rate_hz or base.rate_hz,
+    )
 
 
 def _given(choices: Choices) -> SpecFile:
@@ -377,12 +376,8 @@ def _named(names: Collection[str] | None) -> list[str] | None:
     return kept
 
 
-def _camera_specs(used: Iterable[Member]) -> tuple[CameraSpec, ...]:
-    return tuple(CameraSpec(m.name, *(m.shape or ())) for m in used if m.kind == "camera")
-
-
 def _vector(
-    member: Member, given: SpecFile, stored: ProprioceptionSpec | None = None
+    member: Member, given: SpecFile, stored: ProprioceptionSpec | None
 ) -> ProprioceptionSpec:
     """Return the spec of a vector, with the labels of the spec file, the files, or its indices."""
     assert member.shape is not None, "a vector has a size"
@@ -398,18 +393,6 @@ def _vector(
     return ProprioceptionSpec(
         member.name, labels or tuple(f"{member.name}[{i}]" for i in range(size))
     )
-
-
-def _given_actions(given: SpecFile, size: int) -> tuple[ActionPart, ...] | None:
-    """Return the action parts of the spec file, which must have `size` dimensions; None without."""
-    if given.actions is None:
-        return None
-    total = sum(part.size for part in given.actions)
-    if total != size:
-        raise UserError(
-            f"{given.path}: the parts of the action have {total} dimensions, but the data {size}"
-        )
-    return given.actions
 
 
 def _with_orientation(member: Member, cameras: Mapping[str, StoredCamera], path: Path) -> Member:

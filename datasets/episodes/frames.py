@@ -18,25 +18,17 @@ from ttm.datasets.layout import JPEG
 
 Frames = npt.NDArray[np.uint8]
 
-MAX_PIXELS = 2**25
-"""Pixels of the largest image that is decoded, 8K; a header that claims more is damaged or an attack."""
-
-MAX_SCANS = 100
-"""Passes over the pixels of a progressive JPEG; encoders make about 10, and each takes time."""
-
+MAX_PIXELS = 2**25  # of the largest image that is decoded, 8K
+MAX_SCANS = 100  # passes over the pixels of a progressive JPEG; encoders make about 10
 JPEG_START, PNG_START = b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n"
 PIXEL_CHUNKS = (b"IHDR", b"PLTE", b"IDAT", b"IEND")
-"""The chunks of a PNG that its pixels need. Others hold text and profiles, which may unpack to any size."""
+"""The chunks of a PNG that its pixels need. Others may unpack to any size."""
 
-DIRECT = ("YCbCr", "RGB", "Gray")
-"""Colours of JPEGs that libjpeg-turbo decodes to RGB without a conversion of its own."""
+DIRECT = ("YCbCr", "RGB", "Gray")  # colours of JPEGs that libjpeg-turbo decodes to RGB by itself
 
 
 def encode_jpeg(frame: Frames, quality: int) -> Frames:
-    """Return an RGB frame (H, W, 3) uint8 as a JPEG, (n,) uint8.
-
-    Colour keeps the full resolution (4:4:4).
-    """
+    """Return an RGB frame (H, W, 3) uint8 as a JPEG, (n,) uint8, with colour at full resolution."""
     buffer = io.BytesIO()
     Image.fromarray(frame).save(buffer, format="JPEG", quality=quality, subsampling=0)
     return np.frombuffer(buffer.getvalue(), dtype=np.uint8)
@@ -67,11 +59,11 @@ def decode_image(data: bytes | Frames, size: tuple[int, int] | None = None) -> F
     """Return the frame (H, W, 3) uint8 RGB of a JPEG or PNG, which zeros may follow.
 
     The bytes may be a stranger's: the header is judged before anything is decoded, no other format is
-    tried, and what a PNG holds beside its pixels is not unpacked. JPEGs are decoded by libjpeg-turbo
-    without a detour over Pillow's images; what it refuses is left to Pillow, which gives the same values.
+    tried, and what a PNG holds beside its pixels is not unpacked. JPEGs are decoded by libjpeg-turbo, or
+    else by Pillow, with the same result.
 
     data: bytes, or (n,) uint8. size: the height and width that the header must declare.
-    Raises `OSError` if the image is damaged, cut short, too large or of another size, and as `image_size`.
+    Raises `OSError` if the image is damaged, cut short or of another size, and as `image_size`.
     """
     encoded = data if isinstance(data, bytes) else data.tobytes()
     declared = image_size(encoded)

@@ -16,7 +16,7 @@ import os
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, replace
 from functools import cached_property
 from itertools import groupby
 from pathlib import Path
@@ -75,13 +75,14 @@ class Opening:
         like: PolicySpec | None,
     ) -> None:
         self._files, self._choices, self._given, self._like = files, choices, given, like
-        self._cache = None if choices.allow_external else cache_folder()
-        self._asked, self._known = "", Known()
-        self._stamps: dict[str, str] = {}  # taken before the files are read
-        if self._cache is not None:
-            self._asked = _asked(source, choices, given, like)
-            self._stamps = {str(path): stamp_of(path) for path in files if os.path.exists(path)}
-            self._known = _load(self._cache, self._asked, self._stamps)
+        text = ""
+        if choices.spec is not None:
+            with suppress(OSError):  # reading the spec file says what is wrong with it
+                text = choices.spec.read_text("utf-8", "replace")
+        chosen = [list(choices.cameras), list(choices.proprioception), str(choices.spec), text]
+        specs = [None if spec is None else spec.to_json() for spec in (given, like)]
+        asked = _digest(str(source), os.getcwd(), chosen, specs)
+        self._known = Known(None if choices.allow_external else cache_folder(), asked, files)
         self._read: dict[Path, list[EpisodeReader]] = {}
         self._specs: dict[Path, PolicySpec | None] = {}
 
@@ -106,9 +107,17 @@ class Opening:
                         handle, file, described.spec, described.cameras
                     )
             episodes += self._read[file]
-        if self._cache is not None and len(episodes) >= KEPT_FROM:
+        if self._known.folder is not None and len(episodes) >= KEPT_FROM:
+            spec = self._specs[self._files[0]]
+            facts = {
+                "version": VERSION,
+                "spec": "" if spec is None else spec.to_json(),
+                "key": key,
+                "of": self._known.state(self._files if spec is None else self._files[:1]),
+                "described": _description_data(described),
+            }
             with suppress(OSError):  # a disk that is full, or a home that cannot be written
-                episodes = self._kept(self._cache, described, key, episodes)
+                episodes = self._known.keep(facts, episodes)
         return described, episodes
 
     def _spec(self, file: Path) -> PolicySpec | None:
@@ -128,17 +137,25 @@ class Opening:
         first = self._files[0]
         spec = self._specs[first]
         assert spec is not None, "files with and without a spec are refused"
-        if self._known.described is not None and self._known.of == self._state([first]):
+        if self._known.described is not None and self._known.of == self._known.state([first]):
             return self._known.described
         return describe_stored(spec, next(iter(self._demos(first)), None), self._choices)
 
     def _described(self) -> Description:
-        if any(self._specs.values()):
-            _require_alike(self._specs)
+        carrying = [(path, spec) for path, spec in self._specs.items() if spec is not None]
+        if carrying:
+            first, spec = carrying[0]
+            for path, other in self._specs.items():
+                if other is None:
+                    raise UserError(
+                        f"{path} carries no spec, but {first} does; keep the two kinds in different folders"
+                    )
+                if other != spec:
+                    spec.require_compatible(other, ours=str(first), theirs=str(path))
             return self._of_first
         if self._given is not None:
             return Description(self._given)
-        if self._known.described is not None and self._known.of == self._state(self._files):
+        if self._known.described is not None and self._known.of == self._known.state(self._files):
             return self._known.described
         demos = [demo for file in self._files for demo in self._demos(file)]
         return describe_bare(demos, self._choices, self._like)
@@ -146,28 +163,6 @@ class Opening:
     def _demos(self, path: Path) -> list[Demo]:
         with self._choices.open(path) as file:
             return [(path, name) for name in demo_names(file)]
-
-    def _state(self, files: Sequence[Path]) -> str:
-        """Return what changes when one of the files does; a description depends on it."""
-        return _digest([[str(file), self._stamps.get(str(file))] for file in files])
-
-    def _kept(
-        self, folder: Path, described: Description, key: str, episodes: list[EpisodeReader]
-    ) -> list[EpisodeReader]:
-        """Put into the cache what was read; return the episodes with the places of their vectors."""
-        spec = self._specs[self._files[0]]
-        place = folder / f"{self._asked}-{_digest(self._stamps, key)}{SUFFIX}"
-        if self._known.place == place:
-            os.utime(place)
-            return episodes
-        data = {
-            "version": VERSION,
-            "spec": "" if spec is None else spec.to_json(),
-            "key": key,
-            "of": self._state(self._files if spec is None else self._files[:1]),
-            "described": _description_data(described),
-        }
-        return _store(place, data, self._stamps, episodes)
 
 
 def cache_folder() -> Path | None:
@@ -182,20 +177,42 @@ def cache_folder() -> Path | None:
         return None
 
 
-@dataclass(frozen=True)
 class Known:
-    """What the cache knows of a data set; nothing by default."""
+    """What the cache knows of a data set, and what it is given to keep; nothing without a folder."""
 
-    place: Path | None = None
-    spec: str = ""
-    """The spec that the files carry, as JSON; empty if they carry none."""
-    key: str = ""
-    """Stands for the spec and the cameras by which the episodes were read."""
-    of: str = ""
-    """Stands for the files that `described` depends on."""
-    described: Description | None = None
-    files: Mapping[str, dict[str, Any]] = field(default_factory=dict)
-    """Path -> facts, of those files that are as they were."""
+    def __init__(self, folder: Path | None, asked: str, files: Sequence[Path]) -> None:
+        """asked: stands for the path of the data set, and how it is to be read."""
+        self.folder, self._asked = folder, asked
+        self._place: Path | None = None
+        self.spec = ""
+        """The spec that the files carry, as JSON; empty if they carry none."""
+        self.key = ""
+        """Stands for the spec and the cameras by which the episodes were read."""
+        self.of = ""
+        """Stands for the files that `described` depends on."""
+        self.described: Description | None = None
+        self.files: dict[str, dict[str, Any]] = {}
+        """Path -> facts, of those files that are as they were."""
+        self._stamps: dict[str, str] = {}  # taken before the files are read
+        if folder is None:
+            return
+        self._stamps = {str(path): stamp_of(path) for path in files if os.path.exists(path)}
+        with suppress(OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            place = max(folder.glob(f"{asked}-*{SUFFIX}"), key=os.path.getmtime)
+            with place.open("rb") as file:
+                file.seek(-SIZE_BYTES, os.SEEK_END)
+                size = int.from_bytes(file.read(), "little")
+                file.seek(-SIZE_BYTES - size, os.SEEK_END)
+                data = json.loads(file.read(size))
+            facts = data["files"].items() if data["version"] == VERSION else ()
+            found = {path: each for path, each in facts if each["stamp"] == self._stamps.get(path)}
+            known = place, data["spec"], data["key"], data["of"], _description(data["described"])
+            self._place, self.spec, self.key, self.of, self.described = known
+            self.files = found
+
+    def state(self, files: Sequence[Path]) -> str:
+        """Return what changes when one of the files does; a description depends on it."""
+        return _digest([[str(file), self._stamps.get(str(file))] for file in files])
 
     def episodes(
         self, path: Path, facts: Mapping[str, Any], spec: PolicySpec
@@ -206,86 +223,51 @@ class Known:
         for *values, masks, start, size in facts["demos"]:
             known = dict(zip(FACTS, values, strict=True), masks=frozenset(masks))
             kept = None
-            if self.place is not None and size:
-                kept = KeptVectors(self.place, start, size, facts["stamp"])
+            if self._place is not None and size:
+                kept = KeptVectors(self._place, start, size, facts["stamp"])
             found.append(EpisodeReader(path=path, spec=spec, stored=stored, kept=kept, **known))
         return found
 
+    def keep(self, data: Mapping[str, Any], episodes: list[EpisodeReader]) -> list[EpisodeReader]:
+        """Write a file of the cache: the vectors, then the facts as JSON, then the size of these.
 
-def _asked(
-    source: str | Path, choices: Choices, given: PolicySpec | None, like: PolicySpec | None
-) -> str:
-    """Return what stands for all that is asked of a data set: its path, and how it is to be read."""
-    text = ""
-    if choices.spec is not None:
-        with suppress(OSError):  # reading the spec file says what is wrong with it
-            text = choices.spec.read_text("utf-8", "replace")
-    chosen = [list(choices.cameras), list(choices.proprioception), str(choices.spec), text]
-    specs = [None if spec is None else spec.to_json() for spec in (given, like)]
-    return _digest(str(source), os.getcwd(), chosen, specs)
-
-
-def _load(folder: Path, asked: str, stamps: Mapping[str, str]) -> Known:
-    """Return what is known of the files that still have these stamps; nothing of a damaged file."""
-    try:
-        place = max(folder.glob(f"{asked}-*{SUFFIX}"), key=os.path.getmtime)
-        with place.open("rb") as file:
-            file.seek(-SIZE_BYTES, os.SEEK_END)
-            size = int.from_bytes(file.read(), "little")
-            file.seek(-SIZE_BYTES - size, os.SEEK_END)
-            data = json.loads(file.read(size))
-        if data["version"] != VERSION:
-            return Known()
-        facts = {
-            path: each for path, each in data["files"].items() if each["stamp"] == stamps.get(path)
-        }
-        described = _description(data["described"])
-        return Known(place, data["spec"], data["key"], data["of"], described, facts)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        return Known()
-
-
-def _store(
-    place: Path,
-    data: Mapping[str, Any],
-    stamps: Mapping[str, str],
-    episodes: Sequence[EpisodeReader],
-) -> list[EpisodeReader]:
-    """Write the file `place` of the cache: the vectors, then the facts as JSON, then the size of these.
-
-    Return the episodes with the places of their vectors. Raises `OSError` if it cannot be written.
-    """
-    place.parent.mkdir(parents=True, exist_ok=True)
-    files: dict[str, dict[str, Any]] = {}
-    found: list[EpisodeReader] = []
-    suffix = f"{SUFFIX}{PARTIAL_SUFFIX}"
-    with NamedTemporaryFile(dir=place.parent, suffix=suffix, delete=False) as target:
-        try:
-            for path, group in groupby(track(episodes, "keeping"), key=lambda each: each.path):
-                members, demos = list(group), []
-                stamp = stamps.get(str(path), "")
-                for episode, blob in zip(members, _blobs(path, members), strict=True):
-                    start, size = target.tell(), target.write(blob)
-                    kept = KeptVectors(place, start, size, stamp) if size else None
-                    found.append(replace(episode, kept=kept))
-                    facts = [getattr(episode, name) for name in FACTS]
-                    demos.append([*facts, sorted(episode.masks), start, size])
-                cameras = _cameras_data(dict(members[0].stored))
-                files[str(path)] = {"stamp": stamp, "cameras": cameras, "demos": demos}
-            text = json.dumps({**data, "files": files}).encode()
-            target.write(text + len(text).to_bytes(SIZE_BYTES, "little"))
-            target.close()
-            os.replace(target.name, place)
-        except BaseException:
-            Path(target.name).unlink(missing_ok=True)
-            raise
-    earlier = place.name.partition("-")[0] + "-"
-    for other in place.parent.glob(f"*{SUFFIX}*"):
-        with suppress(OSError):
-            unused = other.stat().st_mtime < time.time() - UNUSED_S
-            if other != place and (unused or other.name.startswith(earlier)):
-                other.unlink()
-    return found
+        Return the episodes with the places of their vectors. Raises `OSError` if it cannot be written.
+        """
+        assert self.folder is not None
+        place = self.folder / f"{self._asked}-{_digest(self._stamps, data['key'])}{SUFFIX}"
+        if self._place == place:
+            os.utime(place)
+            return episodes
+        self.folder.mkdir(parents=True, exist_ok=True)
+        files: dict[str, dict[str, Any]] = {}
+        found: list[EpisodeReader] = []
+        suffix = f"{SUFFIX}{PARTIAL_SUFFIX}"
+        with NamedTemporaryFile(dir=self.folder, suffix=suffix, delete=False) as target:
+            try:
+                for path, group in groupby(track(episodes, "keeping"), key=lambda each: each.path):
+                    members, demos = list(group), []
+                    stamp = self._stamps.get(str(path), "")
+                    for episode, blob in zip(members, _blobs(path, members), strict=True):
+                        start, size = target.tell(), target.write(blob)
+                        kept = KeptVectors(place, start, size, stamp) if size else None
+                        found.append(replace(episode, kept=kept))
+                        facts = [getattr(episode, name) for name in FACTS]
+                        demos.append([*facts, sorted(episode.masks), start, size])
+                    cameras = _cameras_data(dict(members[0].stored))
+                    files[str(path)] = {"stamp": stamp, "cameras": cameras, "demos": demos}
+                text = json.dumps({**data, "files": files}).encode()
+                target.write(text + len(text).to_bytes(SIZE_BYTES, "little"))
+                target.close()
+                os.replace(target.name, place)
+            except BaseException:
+                Path(target.name).unlink(missing_ok=True)
+                raise
+        for other in self.folder.glob(f"*{SUFFIX}*"):
+            with suppress(OSError):
+                unused = other.stat().st_mtime < time.time() - UNUSED_S
+                if other != place and (unused or other.name.startswith(f"{self._asked}-")):
+                    other.unlink()
+        return found
 
 
 def _blobs(path: Path, episodes: Sequence[EpisodeReader]) -> list[bytes]:
@@ -356,16 +338,3 @@ def spec_of_file(file: Any, path: Path) -> PolicySpec | None:
             "the layouts that are read or converted are in datasets/README.md",
         )
     return read_stored_spec(file)
-
-
-def _require_alike(stored: Mapping[Path, PolicySpec | None]) -> None:
-    """Raise `UserError` if specs that files carry differ, or only some carry one."""
-    carrying = {path: spec for path, spec in stored.items() if spec is not None}
-    first, spec = next(iter(carrying.items()))
-    for path, other in stored.items():
-        if other is None:
-            raise UserError(
-                f"{path} carries no spec, but {first} does; keep the two kinds in different folders"
-            )
-        if other != spec:
-            spec.require_compatible(other, ours=str(first), theirs=str(path))

@@ -22,7 +22,7 @@ IMAGES = "observation.images."
 OBSERVATION = "observation."
 SIMULATOR_STATE = "observation.environment_state"
 
-CAPTURE_TIME, EXECUTED, WEIGHT = "capture_time_s", "executed_action", "loss_weight"
+OURS = CAPTURE_TIME, EXECUTED, WEIGHT = "capture_time_s", "executed_action", "loss_weight"
 """Features that only our files have. LeRobot's policies take no feature of such a name as input."""
 
 REWARD, DONE, SUCCESS = "next.reward", "next.done", "next.success"
@@ -37,16 +37,12 @@ INDICES = {
 """The features that every LeRobot data set has, with their types."""
 
 INFO = "meta/info.json"
-
-
-ENCODERS = {"av1": "libsvtav1", "h264": "libx264"}  # codec -> encoder
-
-SETTINGS = {
-    "av1": {"g": "2", "crf": "30", "svtav1-params": "lp=1"},
-    "h264": {"g": "2", "crf": "23"},
+ENCODERS = {
+    "av1": ("libsvtav1", {"g": "2", "crf": "30", "svtav1-params": "lp=1"}),
+    "h264": ("libx264", {"g": "2", "crf": "23"}),
 }
-"""Codec -> options of the encoder. Every second frame is a key frame, as LeRobot has it, so that
-single frames are found quickly."""
+"""Codec -> encoder and its options. Every second frame is a key frame, as LeRobot has it, so that single
+frames are found quickly."""
 
 
 class VideoWriter:
@@ -86,7 +82,7 @@ class VideoWriter:
         self._container.close()
 
     def _open(self, height: int, width: int) -> Any:
-        encoder = ENCODERS[self._codec]
+        encoder, settings = ENCODERS[self._codec]
         refusal = UserError(
             f"{encoder} encodes no frames of {width}x{height}; give --video-codec none, which writes "
             "PNGs, or the other codec"
@@ -94,7 +90,7 @@ class VideoWriter:
         if height % 2 or width % 2:
             raise refusal
         os.environ.setdefault("SVT_LOG", "0")  # the AV1 encoder prints a page for each file
-        stream = self._container.add_stream(encoder, self._rate, options=SETTINGS[self._codec])
+        stream = self._container.add_stream(encoder, self._rate, options=settings)
         stream.width, stream.height, stream.pix_fmt = width, height, "yuv420p"
         try:
             with ordinary_priority():
@@ -107,8 +103,7 @@ class VideoWriter:
 def read_video(path: Path, start_s: float, count: int, rate_hz: float) -> Iterator[Frames]:
     """Yield up to `count` frames (H, W, 3) uint8 RGB from the one at `start_s` seconds on.
 
-    Raises `UserError` if the file is missing or damaged, or if a frame is further than half a tick
-    from its tick at `rate_hz`.
+    Raises `UserError` for a damaged file, or a frame further than half a tick from its tick at `rate_hz`.
     """
     try:
         # Left to guess, FFmpeg renders a text file as frames, and opens the files that a playlist names.
@@ -146,8 +141,7 @@ def ordinary_priority() -> Iterator[None]:
     """Give this thread and those that start meanwhile the priority that this thread has now.
 
     SVT-AV1 4.1 moves the thread that opens it, and its own, to the highest real-time priority where it
-    may, as root may, and leaves them there: they would then starve all other processes of the
-    machine, among them the nodes of a robot.
+    may, as root may: they would starve the other processes, among them the nodes of a robot.
     """
     if not hasattr(os, "sched_getscheduler"):
         yield

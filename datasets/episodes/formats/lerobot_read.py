@@ -18,22 +18,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from ttm.datasets.episode_file import plain_text
-from ttm.datasets.formats.lerobot import (
-    ACTION,
-    CAPTURE_TIME,
-    DONE,
-    EXECUTED,
-    IMAGES,
-    INDICES,
-    INFO,
-    OBSERVATION,
-    REWARD,
-    SIMULATOR_STATE,
-    STATE,
-    SUCCESS,
-    WEIGHT,
-    read_video,
-)
+from ttm.datasets.formats import lerobot
 from ttm.datasets.formats.recording import (
     FrameStream,
     Recording,
@@ -53,6 +38,15 @@ from ttm.policy.errors import UserError
 from ttm.policy.spec import PolicySpec
 
 VERSIONS = ("v2.0", "v2.1", "v3.0")
+READ = {
+    lerobot.ACTION,
+    lerobot.REWARD,
+    lerobot.DONE,
+    lerobot.SUCCESS,
+    *lerobot.OURS,
+    *lerobot.INDICES,
+}
+"""Features that are read, beside observations."""
 
 
 @dataclass(frozen=True)
@@ -118,7 +112,7 @@ class _LeRobot:
     def source(self) -> Source:
         """Return what is converted."""
         info, found, where = self._info, self._found, str(self._root)
-        actions = (_matrix(self._rows(place), ACTION) for place in self._places)
+        actions = (_matrix(self._rows(place), lerobot.ACTION) for place in self._places)
         parts, rounding = survey_actions(actions, where)
         spec = self._stored or inferred_spec(
             robot=str(info.get("robot_type") or self._options.robot or "unknown"),
@@ -159,10 +153,10 @@ class _LeRobot:
         def column(key: str, dtype: Any) -> Any:
             return _values(rows, key).astype(dtype) if key in rows.column_names else None
 
-        success, executed = column(SUCCESS, bool), column(EXECUTED, np.float32)
+        success, executed = column(lerobot.SUCCESS, bool), column(lerobot.EXECUTED, np.float32)
         return Recording(
             name=place.name,
-            actions=_matrix(rows, ACTION).astype(np.float32),
+            actions=_matrix(rows, lerobot.ACTION).astype(np.float32),
             vectors=self._vectors(rows, spec),
             cameras={
                 name: FrameStream(partial(self._frames, place, camera, spec.rate_hz))
@@ -171,10 +165,10 @@ class _LeRobot:
             instruction=self._tasks.get(int(rows["task_index"][0].as_py()), ""),
             success=facts.get("success", None if success is None else bool(success.any())),
             timestamps=_capture_times(rows, spec.rate_hz),
-            rewards=column(REWARD, np.float32),
-            dones=column(DONE, np.int64),
+            rewards=column(lerobot.REWARD, np.float32),
+            dones=column(lerobot.DONE, np.int64),
             executed_actions=None if executed is None else executed.reshape(len(rows), -1),
-            loss_weights=column(WEIGHT, np.float32),
+            loss_weights=column(lerobot.WEIGHT, np.float32),
             **fields_of(facts),
         )
 
@@ -182,7 +176,11 @@ class _LeRobot:
         if self._stored is None:
             vectors = self._found.vectors.items()
             return {name: _matrix(rows, key).astype(np.float32) for name, key in vectors}
-        state = _matrix(rows, STATE) if STATE in rows.column_names else np.zeros((len(rows), 0))
+        state = (
+            _matrix(rows, lerobot.STATE)
+            if lerobot.STATE in rows.column_names
+            else np.zeros((len(rows), 0))
+        )
         stops = np.cumsum([vector.size for vector in spec.proprioception]).tolist()
         return {
             vector.name: state[:, stop - vector.size : stop].astype(np.float32)
@@ -192,7 +190,7 @@ class _LeRobot:
     def _frames(self, place: Place, camera: Camera, rate_hz: float) -> Iterator[Frames]:
         if camera.is_video:
             file, start_s = place.videos[camera.key]
-            yield from read_video(file, start_s, place.length, rate_hz)
+            yield from lerobot.read_video(file, start_s, place.length, rate_hz)
             return
         for row in self._rows(place)[camera.key]:
             stored = row.as_py()
@@ -225,7 +223,7 @@ class _LeRobot:
                 "sort them by their index"
             )
         rows = whole.slice(mine[0] if len(mine) else 0, len(mine))
-        for key in (ACTION, EXECUTED, STATE, *self._found.vectors.values()):
+        for key in (lerobot.ACTION, lerobot.EXECUTED, lerobot.STATE, *self._found.vectors.values()):
             if key not in rows.column_names or not _is_list(rows[key].type):
                 continue
             lengths = sorted(pc.list_value_length(rows[key]).fill_null(0).unique().to_pylist())
@@ -316,10 +314,12 @@ class _LeRobot:
 def _read_info(root: Path) -> dict[str, Any]:
     """Return `meta/info.json`. Raises `UserError` if it is damaged or of a version that is not read."""
     try:
-        info = json.loads((root / INFO).read_text())
+        info = json.loads((root / lerobot.INFO).read_text())
         version, _ = info["codebase_version"], info["features"]
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise UserError(f"{root / INFO} is damaged ({error}); fetch the data set again") from error
+        raise UserError(
+            f"{root / lerobot.INFO} is damaged ({error}); fetch the data set again"
+        ) from error
     if version not in VERSIONS:
         raise UserError(
             f"{root} is a LeRobot data set of version {version}, which is not read; convert it with "
@@ -337,8 +337,8 @@ def _read_table(path: Path) -> pa.Table:
 
 def _capture_times(rows: pa.Table, rate_hz: float) -> npt.NDArray[np.float64] | None:
     """Return when the observations were captured; None if the stamps were only counted up."""
-    if CAPTURE_TIME in rows.column_names:
-        times = _values(rows, CAPTURE_TIME).astype(np.float64)
+    if lerobot.CAPTURE_TIME in rows.column_names:
+        times = _values(rows, lerobot.CAPTURE_TIME).astype(np.float64)
         return None if np.isnan(times).all() else times
     times = _values(rows, "timestamp").astype(np.float64)
     counted = np.arange(len(times)) / rate_hz
@@ -377,25 +377,25 @@ def _masks(info: Mapping[str, Any], count: int) -> list[tuple[str, ...]]:
 
 def _observed(features: Mapping[str, Any], where: str) -> Observed:
     """Sort the features of a data set. Raises `UserError` if there is no action vector."""
-    if ACTION not in features or len(features[ACTION]["shape"]) != 1:
+    if lerobot.ACTION not in features or len(features[lerobot.ACTION]["shape"]) != 1:
         raise UserError(
-            f"{where} has no feature '{ACTION}' of one dimension; nothing can be learned"
+            f"{where} has no feature '{lerobot.ACTION}' of one dimension; nothing can be learned"
         )
     found = Observed({}, {}, {}, [])
     for key, feature in features.items():
-        name = key.removeprefix(IMAGES).removeprefix(OBSERVATION)
+        name = key.removeprefix(lerobot.IMAGES).removeprefix(lerobot.OBSERVATION)
         if reason := _reason_to_skip(key, feature):
             found.skipped.append(f"{key} ({reason})")
         elif feature["dtype"] in ("video", "image"):
             found.cameras[name] = _camera(key, feature)
-        elif key.startswith(OBSERVATION):
+        elif key.startswith(lerobot.OBSERVATION):
             found.vectors[name] = key
             found.labels[name] = _labels(name, feature)
     return found
 
 
 def _reason_to_skip(key: str, feature: Mapping[str, Any]) -> str:
-    if key in (ACTION, REWARD, DONE, SUCCESS, CAPTURE_TIME, EXECUTED, WEIGHT, *INDICES):
+    if key in READ:
         return ""
     shape = feature["shape"]
     if feature["dtype"] in ("video", "image"):
@@ -403,9 +403,9 @@ def _reason_to_skip(key: str, feature: Mapping[str, Any]) -> str:
         if info.get("video.is_depth_map") or "depth" in key:
             return "depth"
         return "" if len(shape) == 3 and 3 in (shape[0], shape[2]) else "not three channels"
-    if not key.startswith(OBSERVATION):
+    if not key.startswith(lerobot.OBSERVATION):
         return "no observation"
-    if key == SIMULATOR_STATE:
+    if key == lerobot.SIMULATOR_STATE:
         return "the simulator's state"
     return "" if len(shape) == 1 and feature["dtype"].startswith("float") else "not a float vector"
 

@@ -18,20 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from PIL import Image
 
-from ttm.datasets.formats.lerobot import (
-    ACTION,
-    CAPTURE_TIME,
-    DONE,
-    EXECUTED,
-    IMAGES,
-    INDICES,
-    INFO,
-    REWARD,
-    STATE,
-    SUCCESS,
-    WEIGHT,
-    VideoWriter,
-)
+from ttm.datasets.formats import lerobot
 from ttm.datasets.formats.recording import EPISODES as FACTS
 from ttm.datasets.formats.recording import Recording, Source, facts_line, write_spec
 from ttm.datasets.formats.table import ConvertOptions
@@ -41,7 +28,7 @@ from ttm.policy.spec import CameraSpec
 Array = npt.NDArray[Any]
 Statistics = dict[str, Array]
 
-TYPES = {CAPTURE_TIME: "float64", DONE: "bool", SUCCESS: "bool"}
+TYPES = {lerobot.CAPTURE_TIME: "float64", lerobot.DONE: "bool", lerobot.SUCCESS: "bool"}
 """The types of extra features; float32 for all others."""
 CHUNK = 1000  # episodes, or files, in a folder
 
@@ -79,7 +66,7 @@ def _write(source: Source, target: Path, files: Files) -> None:
             statistics = {key: of_numbers(values) for key, values in columns.items()}
             images: dict[str, list[bytes]] = {}
             for camera in recording.cameras:
-                key, histograms = IMAGES + camera, np.zeros((3, 256), np.int64)
+                key, histograms = lerobot.IMAGES + camera, np.zeros((3, 256), np.int64)
                 frames = _counted(recording.each_frame(camera), histograms)
                 if files.codec is None:
                     images[key] = [_png(frame) for frame in frames]
@@ -104,7 +91,7 @@ def _write(source: Source, target: Path, files: Files) -> None:
         **files.close(list(tasks)),
         "features": features,
     }
-    for place, data in ((INFO, info), ("meta/stats.json", as_lists(totals))):
+    for place, data in ((lerobot.INFO, info), ("meta/stats.json", as_lists(totals))):
         text = json.dumps(data, indent=4, ensure_ascii=False)
         (target / place).write_text(text, encoding="utf-8")
     if source.has_own_spec:
@@ -114,27 +101,30 @@ def _write(source: Source, target: Path, files: Files) -> None:
 def _features(source: Source, codec: str | None) -> dict[str, Any]:
     """Return the features of a data set. codec: that of the videos; None for images in the data files."""
     spec = source.spec
-    features = {IMAGES + each.name: _camera(each, codec, spec.rate_hz) for each in spec.cameras}
+    features = {
+        lerobot.IMAGES + each.name: _camera(each, codec, spec.rate_hz) for each in spec.cameras
+    }
     if spec.proprioception:
         names = [label for vector in spec.proprioception for label in vector.labels]
-        features[STATE] = _numbers("float32", len(names), names)
+        features[lerobot.STATE] = _numbers("float32", len(names), names)
     actions = [
         part.name if part.size == 1 else f"{part.name}_{i}"
         for part in spec.actions
         for i in range(part.size)
     ]
-    features[ACTION] = _numbers("float32", spec.action_size, actions)
-    extras = {REWARD: 1, DONE: 1}  # beside observations and actions, what any episode has
+    features[lerobot.ACTION] = _numbers("float32", spec.action_size, actions)
+    # Beside observations and actions, what any episode has
+    extras = {lerobot.REWARD: 1, lerobot.DONE: 1}
     judged = True
     for recording in source.recordings():
         judged = judged and recording.success is not None
-        extras |= {CAPTURE_TIME: 1} if recording.timestamps is not None else {}
-        extras |= {WEIGHT: 1} if recording.loss_weights is not None else {}
+        extras |= {lerobot.CAPTURE_TIME: 1} if recording.timestamps is not None else {}
+        extras |= {lerobot.WEIGHT: 1} if recording.loss_weights is not None else {}
         if recording.executed_actions is not None:
-            extras[EXECUTED] = spec.action_size
-    extras |= {SUCCESS: 1} if judged else {}
+            extras[lerobot.EXECUTED] = spec.action_size
+    extras |= {lerobot.SUCCESS: 1} if judged else {}
     features |= {key: _numbers(TYPES.get(key, "float32"), size) for key, size in extras.items()}
-    return features | {key: _numbers(dtype, 1) for key, dtype in INDICES.items()}
+    return features | {key: _numbers(dtype, 1) for key, dtype in lerobot.INDICES.items()}
 
 
 def _camera(camera: CameraSpec, codec: str | None, rate_hz: float) -> dict[str, Any]:
@@ -171,18 +161,18 @@ def _columns(recording: Recording, rate_hz: float) -> dict[str, Any]:
     """Return what an episode has for each feature but its frames and its place, (T,) or (T, K)."""
     ticks = np.arange(len(recording.actions))
     columns: dict[str, Any] = {
-        ACTION: recording.actions,
-        REWARD: recording.filled("rewards"),
-        DONE: recording.filled("dones"),
-        SUCCESS: (ticks == ticks[-1]) & bool(recording.success),
-        CAPTURE_TIME: recording.filled("timestamps"),
-        EXECUTED: recording.filled("executed_actions"),
-        WEIGHT: recording.filled("loss_weights"),
+        lerobot.ACTION: recording.actions,
+        lerobot.REWARD: recording.filled("rewards"),
+        lerobot.DONE: recording.filled("dones"),
+        lerobot.SUCCESS: (ticks == ticks[-1]) & bool(recording.success),
+        lerobot.CAPTURE_TIME: recording.filled("timestamps"),
+        lerobot.EXECUTED: recording.filled("executed_actions"),
+        lerobot.WEIGHT: recording.filled("loss_weights"),
         "timestamp": ticks / rate_hz,
         "frame_index": ticks,
     }
     if recording.vectors:
-        columns[STATE] = np.concatenate(list(recording.vectors.values()), axis=1)
+        columns[lerobot.STATE] = np.concatenate(list(recording.vectors.values()), axis=1)
     return columns
 
 
@@ -226,7 +216,7 @@ class Files:
         """codec: that of the videos, AV1 by default; "none" for no videos."""
         self.codec = None if codec == "none" else codec or "av1"
         self._root, self._rate_hz = root, rate_hz
-        self._videos: dict[str, VideoWriter] = {}
+        self._videos: dict[str, lerobot.VideoWriter] = {}
         """Those that are being written, by camera."""
 
     def write_frame(self, key: str, frame: Frames) -> None:
@@ -234,7 +224,7 @@ class Files:
         if key not in self._videos:
             assert self.codec is not None
             path = self._root / self.video_path.format(video_key=key, **self._next_video(key))
-            self._videos[key] = VideoWriter(path, self.codec, self._rate_hz)
+            self._videos[key] = lerobot.VideoWriter(path, self.codec, self._rate_hz)
         self._videos[key].append(frame)
 
     def append(
