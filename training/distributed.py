@@ -243,7 +243,11 @@ def _launched(options: TrainOptions) -> Fabric:
 
 @contextmanager
 def together(processes: Processes) -> Iterator[None]:
-    """Train with the others, and leave them at the end; the loss of one is a `UserError`."""
+    """Train with the others, and leave them at the end; the loss of one is a `UserError`.
+
+    The trainer must be gone by then. If the gradients' reducer held the group last, its end would
+    wait for Gloo's threads with the lock of the interpreter held, and they for that lock.
+    """
     try:
         yield
     except RuntimeError as error:

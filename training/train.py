@@ -87,19 +87,27 @@ def train(options: TrainOptions, features: FeatureCache | None = None) -> int:
     console = Console(stderr=True, quiet=not processes.first)
     torch.set_num_threads(options.threads or max(1, usable_cores() // processes.on_machine))
     with together(processes):
-        if options.dry_run:
-            return dry_run(assembled(options, console, features, fabric), console)
-        with processes.agreeing():
-            if processes.first:
-                prepare_folder(options.out, resume=options.resume, overwrite=options.overwrite)
-        trainer = assembled(options, console, features, fabric)
+        return _train(options, console, features, fabric)
+
+
+def _train(
+    options: TrainOptions, console: Console, features: FeatureCache | None, fabric: Fabric
+) -> int:
+    """Train among the processes of `fabric`; the trainer is gone when this returns."""
+    processes = Processes.of(fabric)
+    if options.dry_run:
+        return dry_run(assembled(options, console, features, fabric), console)
+    with processes.agreeing():
         if processes.first:
-            write_config(options.out / CONFIG, options)
-        names = options.keeping.logger if processes.first else ()
-        step = trainer.progress.step
-        loggers = [open_logger(name, options.out, step) for name in dict.fromkeys(names)]
-        with RunLog(loggers, console, trainer.used, processes) as log:
-            return trainer.run(log)
+            prepare_folder(options.out, resume=options.resume, overwrite=options.overwrite)
+    trainer = assembled(options, console, features, fabric)
+    if processes.first:
+        write_config(options.out / CONFIG, options)
+    names = options.keeping.logger if processes.first else ()
+    step = trainer.progress.step
+    loggers = [open_logger(name, options.out, step) for name in dict.fromkeys(names)]
+    with RunLog(loggers, console, trainer.used, processes) as log:
+        return trainer.run(log)
 
 
 def assembled(

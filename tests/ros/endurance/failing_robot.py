@@ -9,7 +9,7 @@ import threading
 import time
 from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -22,6 +22,7 @@ from geometry_msgs.msg import TwistStamped
 from lifecycle_msgs.msg import Transition
 from lifecycle_msgs.srv import ChangeState
 from node_process import NodeProcess
+from rclpy.exceptions import InvalidHandle
 from rclpy.executors import SingleThreadedExecutor
 from rclpy.node import Node
 from rclpy.qos import QoSProfile, ReliabilityPolicy
@@ -64,8 +65,8 @@ class Spinning:
         self._executor, self._ended = SingleThreadedExecutor(), threading.Event()
         for node in nodes:
             self.add(node)
-        self._thread = threading.Thread(target=self._spin, daemon=True)
-        self._thread.start()
+        self.thread = threading.Thread(target=self._spin, daemon=True)
+        self.thread.start()
 
     def add(self, node: Node) -> None:
         """Spin one more node."""
@@ -73,12 +74,13 @@ class Spinning:
 
     def _spin(self) -> None:
         while not self._ended.is_set():
-            self._executor.spin_once(timeout_sec=0.05)
+            with suppress(InvalidHandle):  # what another thread destroyed as this began to wait
+                self._executor.spin_once(timeout_sec=0.05)
 
     def end(self) -> None:
         """Return when the thread has ended. The nodes are the caller's to destroy."""
         self._ended.set()
-        self._thread.join()
+        self.thread.join()
         self._executor.shutdown()
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
@@ -17,6 +18,7 @@ from failing_robot import Spinning
 from geometry_msgs.msg import TwistStamped
 from rcl_interfaces.msg import Log
 from rclpy.node import Node
+from rclpy.publisher import Publisher
 from sensor_msgs.msg import Image, JointState
 from std_msgs.msg import Bool, String
 from std_srvs.srv import SetBool, Trigger
@@ -107,7 +109,7 @@ class Both:
         # A namespace keeps nodes apart that tests before have left in this process.
         rclpy.init(args=["--ros-args", "-r", "__ns:=/page", *given])
         self.robot, self.node = RobotAndRecorder(), WebNode()
-        self._spinning = Spinning(self.robot, self.node)
+        self.spinning = Spinning(self.robot, self.node)
         self.node.serve()
         self.address = self.node.address
 
@@ -125,7 +127,7 @@ class Both:
         asyncio.run(talking())
 
     def close(self) -> None:
-        self._spinning.end()
+        self.spinning.end()
         self.node.close()
         self.node.destroy_node()
         self.robot.destroy_node()
@@ -229,8 +231,18 @@ def test_a_page_tells_of_a_crash_and_rearms_a_policy_that_waits_for_it(both: Bot
     both.robot.destroy_publisher(diagnostics)
 
 
-def test_the_stop_button_of_a_page_stops_the_robot_until_it_is_rearmed(both: Both) -> None:
-    robot = both.robot
+def test_the_stop_button_of_a_page_stops_the_robot_until_it_is_rearmed(
+    both: Both, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its publisher goes in the thread that spins: elsewhere that could end the executor in an error."""
+    robot, destroy = both.robot, both.node.destroy_publisher
+    threads = []
+
+    def destroy_publisher(publisher: Publisher[Any]) -> bool:
+        threads.append(threading.current_thread())
+        return destroy(publisher)
+
+    monkeypatch.setattr(both.node, "destroy_publisher", destroy_publisher)
     robot.heard.clear()
     robot.called.clear()
 
@@ -260,6 +272,7 @@ def test_the_stop_button_of_a_page_stops_the_robot_until_it_is_rearmed(both: Bot
         await drive(both, page)
 
     both.run(talk)
+    assert threads == [both.spinning.thread]
     robot.called.clear()
 
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gc
 import json
 import os
 import signal
@@ -110,6 +111,23 @@ def test_shares_and_parts_of_a_batch_add_up_to_it(
     two = command(**given, accumulate=2, out=tmp_path / "two")
     assert in_two_processes(two) == ([0, 0], [])
     assert furthest(one, two) < 1e-5
+
+
+def test_the_trainer_is_gone_before_the_processes_part(
+    command: Make, uneven: Path, in_two_processes: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise about one training in ten would never end, each thread waiting for another."""
+    parted = torch.distributed.destroy_process_group
+
+    def part() -> None:
+        kept = (Trainer, torch.nn.parallel.DistributedDataParallel)
+        if any(isinstance(each, kept) for each in gc.get_objects()):
+            raise UserError("the trainer is kept")
+        parted()
+
+    monkeypatch.setattr(torch.distributed, "destroy_process_group", part)
+    training = command(data=(str(uneven),), steps=2, batch_size=5)
+    assert in_two_processes(training) == ([0, 0], [])
 
 
 def test_after_the_loss_of_a_process_a_resume_equals_an_unbroken_training(

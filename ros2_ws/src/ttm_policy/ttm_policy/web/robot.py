@@ -133,7 +133,7 @@ async def ask(client: Client[Any, Any], **values: Any) -> str:
 REPEAT_S = 0.1
 """The time between two messages of a pressed button; not everybody who listens hears the first one."""
 FLUSH_S = 0.5
-"""The longest wait for all listeners to acknowledge the release."""
+"""The longest wait for all listeners to acknowledge the release, and for the publisher to go."""
 LOOK_S = 0.02
 SERVICE = "rearm"
 
@@ -143,13 +143,15 @@ class StopButton:
 
     It has a publisher only while it is pressed. Otherwise the robot's own button alone counts, and no
     message of a page hides that its driver has fallen silent. All calls but those of the timer come from
-    the server's thread.
+    the server's thread. The timer destroys publishers: an executor can end in an error when another thread
+    does it.
     """
 
     def __init__(self, node: Node) -> None:
         self._node = node
         self._lock = threading.Lock()
         self._publisher: Publisher[Any] | None = None
+        self._released: list[tuple[Publisher[Any], threading.Event]] = []
         self._rearms: dict[str, Client[Any, Any]] = {}
         steady_timer(node, REPEAT_S, self._repeat)
 
@@ -183,6 +185,10 @@ class StopButton:
         with self._lock:
             if self._publisher is not None:
                 self._publisher.publish(Bool(data=True))
+        while self._released:
+            publisher, gone = self._released.pop()
+            self._node.destroy_publisher(publisher)
+            gone.set()
 
     def _release(self) -> None:
         with self._lock:
@@ -191,7 +197,9 @@ class StopButton:
                 return
             publisher.publish(Bool(data=False))
         publisher.wait_for_all_acked(Duration(seconds=FLUSH_S))
-        self._node.destroy_publisher(publisher)
+        gone = threading.Event()
+        self._released.append((publisher, gone))
+        gone.wait(FLUSH_S)  # so that nobody holds it for a button that is pressed
 
     def _services(self) -> list[str]:
         """Return the services that the emergency stop of this topic waits for: those beside it."""
