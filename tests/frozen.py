@@ -165,8 +165,12 @@ names = set()
 while time.monotonic() < deadline and not {"policy_node", "sim_node"} <= names:
     rclpy.spin_once(node, timeout_sec=0.2)
     names = set(node.get_node_names())
-end = time.monotonic() + 8
-while time.monotonic() < end: rclpy.spin_once(node, timeout_sec=0.2)
+graph, since = None, time.monotonic()
+while time.monotonic() < since + 8:  # on a busy machine nodes come up late
+    rclpy.spin_once(node, timeout_sec=0.2)
+    found = [node.get_topic_names_and_types(), node.get_service_names_and_types()]
+    if found != graph:
+        graph, since = found, time.monotonic()
 mine = {"/rosout", "/parameter_events"}
 print(json.dumps({"topics": sorted([n, *t] for n, t in node.get_topic_names_and_types() if n not in mine),
   "services": sorted([n, *t] for n, t in node.get_service_names_and_types() if "frozen_observer" not in n)}))
@@ -199,7 +203,11 @@ print(json.dumps({"topics": sorted([n, *t] for n, t in node.get_topic_names_and_
         ):
             found[name] = {
                 key: [
-                    re.sub(r"^Annotated\[(.+), (Parameter|_limit)\(.*", r"\1", str(field.type)),
+                    re.sub(
+                        r"^Annotated\[(.+), (Parameter|_limit)\(.*|^Instruction$",
+                        lambda found: found[1] or "str",
+                        str(field.type),
+                    ),
                     repr(field.default),
                 ]
                 for key, field in sorted(kind.__dataclass_fields__.items())
