@@ -9,7 +9,7 @@ import numpy as np
 
 from ttm.sim.kitchen.scene import CHEST_POSITION_M, HANDLE_X_M
 from ttm.sim.kitchen.world import KitchenWorld
-from ttm.sim.tasks.memory.chosen import DRAWERS, OpenChosen
+from ttm.sim.tasks.memory.chosen import CHOSEN_M, DRAWERS, OpenChosen
 from ttm.sim.tasks.memory.cue import CueState, add_lamps, colour_lamps, draw_gap, start_of
 from ttm.sim.tasks.motions import base_facing, gripper_start, park_objects, pulled_m
 
@@ -17,8 +17,8 @@ MOVEMENT_M = (0.07, 0.14, 0.14, 0.07, 0.0)
 """How far a drawer is out in each tick of the search that the robot watches."""
 AJAR_M = 0.03
 """How far a searched drawer stays out if the cue is left on."""
-SEEN_M = 0.02
-"""The object can be seen once its drawer is out this far."""
+SEEN_M = CHOSEN_M
+"""The object can be seen once its drawer is out this far, which is a choice: no look comes before it."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -73,37 +73,49 @@ def test_at_go_no_observation_tells_the_cue(
     assert all(np.array_equal(states[0], state) for state in states)
 
 
-@pytest.mark.parametrize("task", MEMORY_NAMES)
+@pytest.mark.parametrize(
+    ("task", "seed", "chosen", "speed"),
+    [(task, 4, 0, 1.0) for task in MEMORY_NAMES]
+    + [("search", seed, chosen, 0.4) for seed in (5, 6) for chosen in range(3)],
+)
 def test_until_the_robot_has_chosen_no_observation_tells_the_cue(
-    env: KitchenEnv, task: str
+    env: KitchenEnv, task: str, seed: int, chosen: int, speed: float
 ) -> None:
-    """Same state and same actions, other cue: nobody can look whether a choice is right before making it."""
-    first, *others = choices_of(env, task, 4)
+    """Same state and same actions, other cue: nobody can look whether a choice is right before making it.
+
+    A drawer can be pulled slowly, and be looked into before that counts as a choice.
+    """
+    others = list(choices_of(env, task, seed))
+    first = others.pop(chosen)
     actions: list[np.ndarray] = []
-    expected = until_choice(env, task, first, actions)
+    expected = until_choice(env, task, seed, speed, first, actions)
     assert len(expected) > 3
     for right in others:
-        seen = until_choice(env, task, right, actions)
+        seen = until_choice(env, task, seed, speed, right, actions)
         assert len(seen) == len(expected)
         assert all(equal(a, b) for a, b in zip(seen, expected, strict=True))
 
 
 def until_choice(
-    env: KitchenEnv, task: str, right: str, actions: list[np.ndarray]
+    env: KitchenEnv, task: str, seed: int, speed: float, right: str, actions: list[np.ndarray]
 ) -> list[Observation]:
     """Repeat `actions`, or if there are none yet let the expert act and append what it does.
 
-    Returns the observations from "go" to the first that knows of a choice, the same in all episodes.
+    speed: the share of the expert's movement that is made.
+
+    Returns the observations from "go" to the last before the choice.
     """
     expert_acts, steps, seen = not actions, 0, []
-    _, info = env.reset(seed=4, options={"task": task, "gap": 3, "right_choice": right})
+    _, info = env.reset(seed=seed, options={"task": task, "gap": 3, "right_choice": right})
+    scale = np.full(SPEC.action_size, speed, np.float32)
+    scale[SPEC.action_slices["gripper"]] = 1.0
     expert = env.expert()
     while info["choice"] is None:
         if expert_acts:
-            actions.append(expert.action())
+            actions.append(scale * expert.action())
         observation, *_, info = env.step(actions[steps])
         steps += 1
-        if info["go"]:
+        if info["go"] and info["choice"] is None:
             seen.append(observation)
     return seen
 
