@@ -46,8 +46,8 @@ def test_policy_and_simulator_end_when_the_command_is_killed(tmp_path: Path) -> 
         [*command, "--episodes", "1000", "--max-ticks", "1000"], stdout=subprocess.PIPE, text=True
     )
     assert process.stdout is not None
-    for line in process.stdout:  # until the policy drives
-        if "memory writes" in line:
+    for line in process.stdout:
+        if "episode 1 of" in line:  # so the policy drives
             break
     nodes = children(process.pid)
     assert len(nodes) == 2

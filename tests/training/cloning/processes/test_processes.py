@@ -69,7 +69,7 @@ def test_two_processes_train_what_one_does(
     command: Make, with_batch_norm: Path, uneven: Path, tmp_path: Path
 ) -> None:
     """Started as a user does it: Fabric starts the second one. Their shares of 5 windows differ."""
-    options = {"data": (str(uneven),), "steps": 20, "batch_size": 5, **ROUNDING}
+    options = {"data": (str(uneven),), "steps": 8, "batch_size": 5, **ROUNDING}
     options |= {"init": with_batch_norm, "cameras": ("wrist",)}
     one, two = command(**options, out=tmp_path / "one"), command(**options, out=tmp_path / "two")
     assert one.run() == 0
@@ -82,7 +82,7 @@ def test_two_processes_train_what_one_does(
     )
     assert done.returncode == 0, done.stderr
     assert "on cpu and 1 more" in done.stderr
-    assert done.stderr.count("finished after step 20") == 1
+    assert done.stderr.count("finished after step 8") == 1
     assert furthest(one, two) < 1e-5
     assert errors_of(two) == pytest.approx(errors_of(one), rel=1e-5)
 
