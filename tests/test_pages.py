@@ -13,12 +13,20 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = sorted(
     path
-    for pattern in ("README.md", "*/README.md", "*/*/README.md", "*/*/*/README.md", "*/docs/*.md")
+    for pattern in (
+        "*.md",
+        "*/README.md",
+        "*/*/README.md",
+        "*/docs/*.md",
+        "training/study/suite.md",
+    )
     for path in ROOT.glob(pattern)
     if not any(part.startswith(".") for part in path.relative_to(ROOT).parts)
 )
 MOST_LINES = 150
 """Of the first page: a newcomer shall finish it."""
+MOST_WORDS = 20_000
+"""Of all pages together. Who adds beyond it takes something away."""
 
 
 def commands() -> list[str]:
@@ -63,6 +71,11 @@ def test_links_and_pictures_are_there(page: Path) -> None:
 
 def test_the_first_page_is_short() -> None:
     assert len((ROOT / "README.md").read_text().splitlines()) <= MOST_LINES
+
+
+def test_all_pages_together_are_short() -> None:
+    words = {str(page.relative_to(ROOT)): len(page.read_text().split()) for page in PAGES}
+    assert sum(words.values()) <= MOST_WORDS, words
 
 
 FRONT_DOORS = {

@@ -197,12 +197,12 @@ def test_a_parameter_file_stands_between_the_defaults_and_what_was_given(tmp_pat
     assert values == [None, 2.0, 0.3]
 
 
-def test_the_parameter_file_of_the_page_serves_whatever_is_started_beside_the_policy(
+def test_a_parameter_file_for_the_policy_serves_whatever_is_started_beside_it(
     tmp_path: Path,
 ) -> None:
     path = tmp_path / "mine.yaml"
-    page = (ROOT / "ros2_ws" / "docs" / "start.md").read_text()
-    path.write_text(next(t for t in re.findall(r"```yaml\n(.*?)```", page, re.S) if "ros__" in t))
+    given = {"max_forward_m_s": 0.1, "max_translation_m": 0.02}
+    path.write_text(yaml.safe_dump({"/**/policy_node": {"ros__parameters": given}}))
     file = f"params_file:={path}"
     for name, *typed in (
         ("robot",),
@@ -210,9 +210,7 @@ def test_the_parameter_file_of_the_page_serves_whatever_is_started_beside_the_po
         ("record", "sim:=true", "checkpoint:=shipped"),
     ):
         nodes = _run(name, file, *typed)
-        assert {"max_forward_m_s": 0.1, "max_translation_m": 0.02} in _parameters(
-            nodes["policy_node"]
-        )
+        assert given in _parameters(nodes["policy_node"])
     for name in ("sim", "record"):
         with pytest.raises(UserError, match=r"params_file .* has nothing for"):
             _run(name, file)

@@ -49,9 +49,6 @@ exec(source.replace(first, '    ' + {LINE!r} + chr(10) + first), vars(registry))
 """
 
 
-README = Path(registry.__file__).parents[1] / "README.md"
-
-
 @pytest.fixture
 def _added() -> Iterator[None]:
     path, names = list(ttm.policy.cores.__path__), dict(vars(registry))
@@ -66,13 +63,6 @@ def running_mean(_added: None, config: PolicyConfig) -> PolicyConfig:
     """A small configuration with the new core, made by its name and by options."""
     core = with_options(sized_like(NAME, config.core), ["mlp_size=16"])
     return replace(config, core=core)
-
-
-def test_the_page_shows_this_file_and_this_line() -> None:
-    page = README.read_text(encoding="utf-8")
-    core = (Path(__file__).parent / "running_mean.py").read_text(encoding="utf-8")
-    assert LINE in page
-    assert core[core.index("class RunningMean(SequenceCore)") :] in page
 
 
 def test_the_registry_lists_it(running_mean: PolicyConfig) -> None:
