@@ -31,10 +31,9 @@ from ttm_policy.bags.read import (
 from ttm_policy.contract import load_contract
 from ttm_policy.messages import ns_to_stamp
 from ttm_policy.parameters import RecorderParameters
+from ttm_policy.recording.episodes import EpisodeSink, GivenSpec, JointTopics, TickValues
 from ttm_policy.recording.matching import Stamper, header_ns
 from ttm_policy.recording.session import RecordingSession, State
-from ttm_policy.recording.sink import EpisodeSink, Written
-from ttm_policy.recording.values import GivenSpec, JointTopics, TickValues
 
 CONTRACT = """
 robot: cart
@@ -312,7 +311,7 @@ def test_recording_live_gives_the_same_episode(tmp_path, contract):
             session.start("drive", 0.0)
     session.stop(None, 10.0)
     session.update(10.2)
-    assert isinstance(sink.results.get(timeout=180), Written)
+    assert not sink.results.get(timeout=180).problem
     sink.close()
     (live,) = open_dataset(tmp_path / "live")
     assert (live.spec, live.num_samples) == (converted.spec, converted.num_samples)

@@ -41,12 +41,12 @@ def make_source(
     if device == "pose" or device == "leader":
         default = tracking.default_pose if device == "pose" else tracking.default_leader
         given = tracking.read_tracking(path, device, default(context), spec)
-        print(tracking.print_tracking(given, device, spec), flush=True)
+        print(tracking.print_tracking(given, device), flush=True)
         kind = tracking.PoseTracker if device == "pose" else tracking.LeaderArm
         return kind(node, context, given)
     by_contract = controls.default_keyboard if device == "keyboard" else controls.default_gamepad
     chosen = controls.read_controls(path, device, spec) or by_contract(context)
-    print(controls.print_controls(chosen, device, spec), flush=True)
+    print(controls.print_controls(chosen, device), flush=True)
     made = controls.Controls(chosen, context)
     return Keyboard(made, read_key, on_other_key) if device == "keyboard" else Gamepad(made, node)
 

@@ -22,15 +22,15 @@ from ttm_policy.contract import RobotContract, load_contract
 from ttm_policy.inputs import DRIVER_TOPIC
 from ttm_policy.messages import check_fields
 from ttm_policy.programs import run_for_ttm
-from ttm_policy.recording.matching import Tick, TickMatcher, Topics
-from ttm_policy.recording.sink import EpisodeRows
-from ttm_policy.recording.values import (
+from ttm_policy.recording.episodes import (
+    EpisodeRows,
     JointTopics,
     TickValues,
     message_image_size,
     require_rate,
     spec_of_contract,
 )
+from ttm_policy.recording.matching import Tick, TickMatcher, Topics
 
 
 @dataclass(frozen=True)

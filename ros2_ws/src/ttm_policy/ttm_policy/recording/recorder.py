@@ -6,8 +6,9 @@ import json
 import math
 import re
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -29,10 +30,15 @@ from ttm_policy.messages import MESSAGE_TYPES, check_fields
 from ttm_policy.parameters import RecorderParameters
 from ttm_policy.programs import steady_timer
 from ttm_policy.qos import LATCHED, LossCounter, MessageInfo, listen
+from ttm_policy.recording.episodes import (
+    EpisodeSink,
+    JointTopics,
+    TickValues,
+    read_given_spec,
+    unpacked,
+)
 from ttm_policy.recording.matching import Stamped, Stamper, header_ns
 from ttm_policy.recording.session import IN_HAND, RecordingSession, State
-from ttm_policy.recording.sink import EpisodeSink, Written
-from ttm_policy.recording.values import JointTopics, TickValues, read_given_spec, unpacked
 
 UPDATE_S = 0.02
 """Wall time between two updates of the session and its status."""
@@ -40,8 +46,6 @@ WITHIN_S = 30.0
 """The longest wait for a scene to begin, in wall time."""
 SCENE = "scene"
 """The number of the scene in the state of an episode, counted from the start of the simulator."""
-
-
 DEPTH = 200
 """So many messages of a topic may wait while another one is handled."""
 LOOK_S = 0.2
@@ -61,7 +65,7 @@ class RecordedTopics:
     def __init__(
         self, node: Node, values: TickValues, session: RecordingSession, *, simulated: bool
     ) -> None:
-        """session: gets the messages. simulated: whether their stamps are in simulated time."""
+        """simulated: whether stamps are in simulated time."""
         self._node, self._session = node, session
         self._types, self._observed = values.types, session.topics.observed
         self._joints, self._stamper = JointTopics(values.contract), Stamper(simulated=simulated)
@@ -171,10 +175,15 @@ class Recorder:
         self._shown = ""
         self._logged: tuple[Any, ...] = ()
         listen(node, String, "instruction", lambda message, _: self._on_instruction(message))
-        calls = {"start": self.start, "discard": self.session.discard, "undo": self.session.undo}
-        node.create_service(SetBool, "~/stop", self._serve_stop)
-        for name, call in calls.items():
-            node.create_service(Trigger, f"~/{name}", _answering(call))
+        self._calls: dict[str, Callable[..., str]] = {
+            "start": self.start,
+            "stop": self.stop,
+            "discard": self.session.discard,
+            "undo": self.session.undo,
+        }
+        for name in self._calls:
+            kind = SetBool if name == "stop" else Trigger
+            node.create_service(kind, f"~/{name}", partial(self._serve, name))
         self._timer = steady_timer(node, UPDATE_S, self.update)
         node.get_logger().info(f"{contract.robot} at {given.rate_hz:g} Hz")
 
@@ -196,25 +205,25 @@ class Recorder:
         """End the episode and keep it; return what happens, in words."""
         return self.session.stop(success, time.monotonic())
 
-    # What keys ask for: `EpisodeCalls`.
+    @property
+    def is_recording(self) -> bool:
+        """Whether an episode is taken."""
+        return self.session.state is State.RECORDING
 
-    def start_or_stop(self) -> str:
-        """Begin an episode, or end it as a success."""
-        if self.session.state is State.RECORDING:
-            return attempt(lambda: self.stop(success=True))[1]
-        return attempt(self.start)[1]
+    def ask(self, service: str, *data: bool) -> str:
+        """Do what a service of the recorder does; return what happens, or why it does not."""
+        return self._attempt(service, *data)[1]
 
-    def stop_as_failure(self) -> str:
-        """End the episode as a failure."""
-        return attempt(lambda: self.stop(success=False))[1]
+    def _attempt(self, service: str, *data: bool) -> tuple[bool, str]:
+        try:
+            return True, self._calls[service](*data)
+        except UserError as error:
+            return False, " ".join(str(error).split())
 
-    def discard(self) -> str:
-        """Drop the episode in hand."""
-        return attempt(self.session.discard)[1]
-
-    def undo(self) -> str:
-        """Delete the last episode."""
-        return attempt(self.session.undo)[1]
+    def _serve(self, service: str, request: Any, response: Any) -> Any:
+        data = (request.data,) if service == "stop" else ()
+        response.success, response.message = self._attempt(service, *data)
+        return response
 
     def update(self) -> None:
         """Let time pass, and publish what has changed."""
@@ -227,10 +236,10 @@ class Recorder:
             self._scene.update(time.monotonic())
         while not self._sink.results.empty():
             result = self._sink.results.get()
-            if isinstance(result, Written):
-                self.session.written(result.path)
+            if result.path is None:
+                self.session.failed(result.number, result.problem)
             else:
-                self.session.failed(result.number, result.reason)
+                self.session.written(result.path)
         if self.session.ends(time.monotonic()):
             self._topics.flush()
         self.session.update(time.monotonic())
@@ -292,10 +301,6 @@ class Recorder:
         if text := read_instruction(self._node, message):
             self._instruction = text
 
-    def _serve_stop(self, request: SetBool.Request, response: SetBool.Response) -> SetBool.Response:
-        response.success, response.message = attempt(lambda: self.stop(request.data))
-        return response
-
     def _publish(self) -> None:
         """Publish the status if it has changed, and log what a person should know."""
         text = json.dumps(self.status(), ensure_ascii=False)
@@ -315,24 +320,6 @@ class Recorder:
         elif session.state is State.READY and session.report and session.saved:
             logger.info(f"saved {session.saved[-1]}: {session.report}")
         logger.info(session.state.value)
-
-
-def attempt(call: Callable[[], str]) -> tuple[bool, str]:
-    """Return whether a call succeeded, and what it says."""
-    try:
-        return True, call()
-    except UserError as error:
-        return False, " ".join(str(error).split())
-
-
-def _answering(
-    call: Callable[[], str],
-) -> Callable[[Trigger.Request, Trigger.Response], Trigger.Response]:
-    def serve(_: Trigger.Request, response: Trigger.Response) -> Trigger.Response:
-        response.success, response.message = attempt(call)
-        return response
-
-    return serve
 
 
 def promise(scene: int, seed: int) -> str:
@@ -396,17 +383,16 @@ class SceneStart:
 HELP = "space: start, or stop as a success; f: stop as a failure; d: discard; u: undo the last; q: quit"
 
 
+_SERVICES: Mapping[str, tuple[Any, ...]] = {"f": ("stop", False), "d": ("discard",), "u": ("undo",)}
+"""Key -> the service of a recorder, and the data of its request."""
+
+
 class EpisodeCalls(Protocol):
-    """What keys ask of a recorder. Each returns what happens, in words."""
+    """What keys ask of a recorder. `ask` calls a service, and returns what happens, in words."""
 
-    def start_or_stop(self) -> str: ...
-    def stop_as_failure(self) -> str: ...
-    def discard(self) -> str: ...
-    def undo(self) -> str: ...
-
-
-_CALLS = {" ": "start_or_stop", "f": "stop_as_failure", "d": "discard", "u": "undo"}
-"""Key -> the method of `EpisodeCalls`."""
+    @property
+    def is_recording(self) -> bool: ...
+    def ask(self, service: str, *data: bool) -> str: ...
 
 
 class Keys:
@@ -421,7 +407,9 @@ class Keys:
             self.quit = True
         elif calls is None:
             print("the recorder is not configured", flush=True)
-        elif key in _CALLS:
-            print(getattr(calls, _CALLS[key])(), flush=True)
+        elif key == " ":
+            print(calls.ask("stop", True) if calls.is_recording else calls.ask("start"), flush=True)
+        elif key in _SERVICES:
+            print(calls.ask(*_SERVICES[key]), flush=True)
         else:
             print(HELP, flush=True)

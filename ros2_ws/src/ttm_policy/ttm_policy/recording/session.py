@@ -23,8 +23,8 @@ from typing import Any
 from ttm.datasets.tools.edit import delete_episodes
 from ttm.policy.errors import UserError
 from ttm_policy.parameters import RecorderParameters
+from ttm_policy.recording.episodes import EpisodeSink
 from ttm_policy.recording.matching import Tick, TickMatcher, Topics, Track
-from ttm_policy.recording.sink import EpisodeSink
 
 OLD_TICKS = 2
 """A message that was made longer than this many ticks before its tick is old."""

@@ -35,11 +35,7 @@ SPEED_STEPS = {"+": 1.25, "-": 1 / 1.25}
 
 
 class Keyboard(Source):
-    """Reads keys.
-
-    read: returns the name of the next key that was pressed, or None, without waiting. on_other_key: called
-    with every key that drives nothing.
-    """
+    """Reads keys."""
 
     name = "keyboard"
     timeout_s = HOLD_S
@@ -50,6 +46,7 @@ class Keyboard(Source):
         read: Callable[[], str | None],
         on_other_key: Callable[[str], None],
     ) -> None:
+        """read: as `read_key`. on_other_key: called with every key that drives nothing."""
         self._controls, self._read, self._on_other_key = controls, read, on_other_key
         self._pressed_s: dict[str, float] = {}
         self._known = {key for drive in controls.map.drives for key in (drive.plus, drive.minus)}
@@ -75,13 +72,8 @@ class Keyboard(Source):
 
 
 ARROWS = {"A": "up", "B": "down", "C": "right", "D": "left"}
-_NAMED = {
-    **{f"\x1b{mode}{key}": name for mode in "[O" for key, name in ARROWS.items()},
-    "\n": "enter",
-    "\r": "enter",
-    "\t": "tab",
-    "\x7f": "backspace",
-}
+_NAMED = {"\n": "enter", "\r": "enter", "\t": "tab", "\x7f": "backspace"}
+_NAMED |= {f"\x1b{mode}{key}": name for mode in "[O" for key, name in ARROWS.items()}
 ESCAPE, LONGEST = "\x1b", 3
 """How the sequences above begin, and their length."""
 
@@ -107,18 +99,17 @@ def read_key() -> str | None:
 
     Arrows, enter, tab and backspace have names; all other keys are their character.
     """
-    key = _read()
-    if key is None:
+
+    def read() -> str | None:
+        if not select.select([sys.stdin], [], [], 0)[0]:
+            return None
+        return os.read(sys.stdin.fileno(), 1).decode("ascii", "replace") or "q"
+
+    if (key := read()) is None:
         return None
-    while key.startswith(ESCAPE) and len(key) < LONGEST and (more := _read()) is not None:
+    while key.startswith(ESCAPE) and len(key) < LONGEST and (more := read()) is not None:
         key += more
     return _NAMED.get(key, key)
-
-
-def _read() -> str | None:
-    if not select.select([sys.stdin], [], [], 0)[0]:
-        return None
-    return os.read(sys.stdin.fileno(), 1).decode("ascii", "replace") or "q"
 
 
 JOY = "joy"

@@ -290,29 +290,22 @@ class RecorderCalls:
             name: node.create_client(kind, f"{recorder}/{name}") for name, kind in kinds.items()
         }
 
-    def start_or_stop(self) -> str:
-        if self._state == RECORDING:
-            return self._call("stop", data=True)
-        return self._call("start")
+    @property
+    def is_recording(self) -> bool:
+        """Whether the recorder takes an episode."""
+        return self._state == RECORDING
 
-    def stop_as_failure(self) -> str:
-        return self._call("stop", data=False)
-
-    def discard(self) -> str:
-        return self._call("discard")
-
-    def undo(self) -> str:
-        return self._call("undo")
+    def ask(self, service: str, *data: bool) -> str:
+        """Call a service of the recorder, and return that it is asked."""
+        client = self._clients[service]
+        if not client.service_is_ready():
+            return f"{self._name} is not there; start it, or set recorder to its name"
+        request = client.srv_type.Request(data=data[0]) if data else client.srv_type.Request()
+        client.call_async(request).add_done_callback(
+            lambda future: print(printable(future.result().message), flush=True)
+        )
+        return f"asking {self._name}"
 
     def _on_status(self, message: String) -> None:
         if status := read_json(self._node, f"{self._name}/status", message, {"state": str}):
             self._state = status["state"]
-
-    def _call(self, service: str, **values: bool) -> str:
-        client = self._clients[service]
-        if not client.service_is_ready():
-            return f"{self._name} is not there; start it, or set recorder to its name"
-        client.call_async(client.srv_type.Request(**values)).add_done_callback(
-            lambda future: print(printable(future.result().message), flush=True)
-        )
-        return f"asking {self._name}"

@@ -19,7 +19,7 @@ from ttm.sim.shipped import SHIPPED
 from ttm_policy.contract import JOINT_TYPES, RobotContract, goal_sources, load_contract
 from ttm_policy.messages import check_fields
 from ttm_policy.parameters import DrivingParameters
-from ttm_policy.recording.values import read_given_spec
+from ttm_policy.recording.episodes import read_given_spec
 
 Vector = npt.NDArray[np.float32]
 

@@ -27,7 +27,7 @@ from ttm_policy.messages import MESSAGE_TYPES, image_to_frame
 from ttm_policy.parameters import WebParameters
 from ttm_policy.programs import steady_timer
 from ttm_policy.qos import COMMAND, LATCHED, SENSOR
-from ttm_policy.recording.values import message_image_size, unpacked
+from ttm_policy.recording.episodes import message_image_size, unpacked
 from ttm_policy.teleop.controls import Controls
 from ttm_policy.teleop.session import TeleopSession
 from ttm_policy.teleop.source import Source, TeleopContext, Wish
