@@ -60,7 +60,7 @@ def test_rivals_types_and_quality_of_service_are_told(nodes: Callable[[str], Nod
     other.create_subscription(Bool, "gripper", print, 10)
     late, rival = _finding(watcher, "cmd_vel", 2).problems
     assert late == (
-        "teleop would not receive it (volatile publisher and transient local subscription); "
+        "teleop would not hear it (volatile publisher and transient local subscription); "
         "use the default QoS"
     )
     assert rival == "teleop sends it, too; end that node before the policy starts"

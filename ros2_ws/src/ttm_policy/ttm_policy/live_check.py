@@ -306,9 +306,7 @@ def command_finding(node: Node, topic: str, kind: str) -> Finding:
     for info in listeners:
         reason = _mismatch(info.qos_profile)
         if reason and info.topic_type == _full_type(kind):
-            problems.append(
-                f"{info.node_name} would not receive it ({reason}); use the default QoS"
-            )
+            problems.append(f"{info.node_name} would not hear it ({reason}); use the default QoS")
     infos = node.get_publishers_info_by_topic(resolved)
     if senders := [info for info in infos if info.node_name != OURS]:
         problems.append(f"{_names(senders)} sends it, too; end that node before the policy starts")

@@ -19,7 +19,7 @@ from ttm.policy.errors import UserError
 from ttm_policy.contract import load_contract
 from ttm_policy.parameters import SimParameters
 from ttm_policy.programs import StopSignals, run_for_ttm
-from ttm_policy.simulator.actors import CLOCK_PERIOD_S, Interrupted, LockstepActor, PolicyIsSilent
+from ttm_policy.simulator.episodes import CLOCK_PERIOD_S, Interrupted, LockstepActor, PolicyIsSilent
 from ttm_policy.simulator.robot import RobotTopics
 
 FIRST_S = 2.0
@@ -47,13 +47,12 @@ def replay_episode(options: ReplayOptions, signals: StopSignals) -> None:
     in lockstep, and `Interrupted` after a signal.
     """
     episode = EpisodeReader.open(options.episode, options.demo)
-    parameters = SimParameters(contract=options.contract, lockstep=options.lockstep)
-    node = ReplayNode(episode, parameters)
+    node = ReplayNode(episode, SimParameters(contract=options.contract, lockstep=options.lockstep))
     try:
         name = Path(options.episode).name
         node.say(f"{name}: {episode.num_samples} ticks: {episode.instruction}")
         if options.lockstep:
-            node.say(str(play_in_lockstep(node, signals)))
+            node.say(play_in_lockstep(node, signals))
         else:
             play_freely(node, signals)
     finally:
@@ -92,37 +91,29 @@ class ReplayNode(RobotTopics):
         self._tick = 0
 
     def next_time_ns(self) -> int:
-        """Return the stamp of the next tick."""
         return int(self.stamps_ns[self._tick])
 
     def publish_observation(
         self, observation: Mapping[str, np.ndarray], executed: np.ndarray, time_ns: int
     ) -> None:
-        """Publish the next tick; see `RobotTopics`."""
         super().publish_observation(observation, executed, time_ns)
         self._tick += 1
 
 
-@dataclass(frozen=True)
-class Comparison:
-    """What a policy commanded, (T, A), beside the actions that were recorded, (T, A)."""
-
-    commanded: npt.NDArray[np.float32]
-    recorded: npt.NDArray[np.float32]
-
-    def __str__(self) -> str:
-        """Return how many actions came again bit by bit, and else where they first differ."""
-        same = (self.commanded == self.recorded).all(axis=1)
-        text = f"{same.sum()} of {len(same)} actions are the recorded ones bit by bit"
-        if same.all():
-            return text
-        first = int(np.argmin(same))
-        most = float(np.abs(self.commanded - self.recorded).max())
-        return f"{text}; tick {first} is the first that differs, and the largest difference is {most:.3g}"
+def compare(commanded: npt.NDArray[np.float32], recorded: npt.NDArray[np.float32]) -> str:
+    """Return how many actions, (T, A), came again bit by bit, and else where they first differ."""
+    same = (commanded == recorded).all(axis=1)
+    text = f"{same.sum()} of {len(same)} actions are the recorded ones bit by bit"
+    if same.all():
+        return text
+    first, most = int(np.argmin(same)), float(np.abs(commanded - recorded).max())
+    return (
+        f"{text}; tick {first} is the first that differs, and the largest difference is {most:.3g}"
+    )
 
 
-def play_in_lockstep(node: ReplayNode, signals: StopSignals) -> Comparison:
-    """Empty the policy's memory, and play each tick when the policy has answered the one before.
+def play_in_lockstep(node: ReplayNode, signals: StopSignals) -> str:
+    """Play each tick when the policy has answered the one before; return what `compare` says.
 
     What the policy commands changes nothing: the robot reports what was executed when it was recorded.
     Raises `PolicyIsSilent`, `Interrupted`, and `UserError` for an episode without an instruction.
@@ -135,7 +126,7 @@ def play_in_lockstep(node: ReplayNode, signals: StopSignals) -> Comparison:
     for tick in range(episode.num_samples):
         commanded.append(actor.act(episode.observation(tick)))
         actor.executed(executed[tick])
-    return Comparison(np.array(commanded, np.float32), episode.actions)
+    return compare(np.array(commanded, np.float32), episode.actions)
 
 
 def play_freely(node: ReplayNode, signals: StopSignals) -> None:

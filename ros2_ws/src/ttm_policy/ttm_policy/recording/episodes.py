@@ -75,9 +75,7 @@ def message_image_size(message: Any) -> tuple[int, int]:
     """Return height and width of an image's message, compressed or not. Raises `UserError`."""
     if hasattr(message, "height"):
         if not 0 < message.height * message.width <= MAX_PIXELS:
-            raise UserError(
-                f"an image claims {message.width}x{message.height} pixels; check the driver"
-            )
+            raise UserError(f"an image claims {message.width}x{message.height}; check the driver")
         return int(message.height), int(message.width)
     try:
         return image_size(bytes(message.data))
@@ -114,14 +112,8 @@ class GivenSpec:
 
     def complete_from(self, newest: Mapping[str, Any]) -> PolicySpec:
         """Return the spec with cameras of the size of their newest images. newest: by topic."""
-        return self.complete(
-            {
-                image.name: message_image_size(
-                    unpacked(image.topic, newest[image.topic], image.type)
-                )
-                for image in self.contract.images
-            }
-        )
+        images = {s.name: unpacked(s.topic, newest[s.topic], s.type) for s in self.contract.images}
+        return self.complete({name: message_image_size(image) for name, image in images.items()})
 
 
 def read_given_spec(source: str, contract: RobotContract, rate_hz: float) -> GivenSpec:
@@ -140,9 +132,7 @@ def read_given_spec(source: str, contract: RobotContract, rate_hz: float) -> Giv
         whole = open_dataset(source).spec
     known = file.rate_hz if whole is None else whole.rate_hz
     if known is None and not rate_hz:
-        raise UserError(
-            "no control rate is known; set rate_hz, write it into the contract, or give a spec that has one"
-        )
+        raise UserError("no control rate is known; set rate_hz here or in the contract")
     require_rate(known, rate_hz or known, source)
     return GivenSpec(contract, rate_hz or known or 0.0, whole, file)
 
@@ -150,9 +140,7 @@ def read_given_spec(source: str, contract: RobotContract, rate_hz: float) -> Giv
 def require_rate(known: float | None, rate_hz: float | None, source: str) -> None:
     """Raise `UserError` if `source` says another rate, in Hz, than the one that is used; None says none."""
     if known not in (None, rate_hz):
-        raise UserError(
-            f"{source} says {known:g} Hz, but the rate is {rate_hz:g}; give the same rate"
-        )
+        raise UserError(f"{source} says {known:g} Hz, but the rate is {rate_hz:g}; give the same")
 
 
 def spec_of_contract(
@@ -415,9 +403,7 @@ class EpisodeSink:
                 f"cannot record to {self._folder} ({error.strerror}); name another folder"
             ) from error
         if free < LEAST_FREE_BYTES:
-            raise UserError(
-                f"only {free / 2**20:.0f} MiB are free in {self._folder}; name another folder"
-            )
+            raise UserError(f"only {free / 2**20:.0f} MiB are free in {self._folder}; name another")
         self._number += 1
         self._do(self._begin, values)
         return self._number

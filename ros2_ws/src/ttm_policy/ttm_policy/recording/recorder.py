@@ -108,9 +108,8 @@ class RecordedTopics:
 
         before, self._qos[topic] = self._subscriptions.get(topic), qos
         profile = QoSProfile(depth=DEPTH, reliability=qos[0], durability=qos[1])
-        self._subscriptions[topic] = self._node.create_subscription(
-            kind, topic, receive, profile, raw=True
-        )
+        made = self._node.create_subscription(kind, topic, receive, profile, raw=True)
+        self._subscriptions[topic] = made
         if before is not None:
             self._node.destroy_subscription(before)
 
@@ -343,9 +342,7 @@ class SceneStart:
     def ask(self, now_s: float) -> None:
         """Ask for the scene. Raises `UserError` if there is no simulated robot."""
         if not self._client.service_is_ready():
-            raise UserError(
-                f"{self._simulator} is not there; start it, or set simulator to its name"
-            )
+            raise UserError(f"{self._simulator} is not there; start it, or name it by simulator")
         self._until_s, self._awaited = now_s + WITHIN_S, None
         self._asked = self._client.call_async(Trigger.Request())
         self._asked.add_done_callback(self._on_answer)
@@ -354,9 +351,8 @@ class SceneStart:
         """Give up a scene that does not begin."""
         if self._until_s is not None and now_s >= self._until_s:
             self._until_s = None
-            self._session.scene_missing(
-                f"{self._simulator} has not begun the scene within {WITHIN_S:g} s"
-            )
+            problem = f"{self._simulator} has not begun the scene within {WITHIN_S:g} s"
+            self._session.scene_missing(problem)
 
     def _on_answer(self, answer: Future) -> None:
         reply: Any = answer

@@ -107,10 +107,8 @@ class Cadence:
         worst, bad, fresh = self._worst
         if fresh >= least_fresh:
             return ""
-        return (
-            f"'{worst}' had no new message in {bad} of {self.ticks} ticks; {least_fresh:.0%} need one "
-            "(min_fresh)"
-        )
+        few = f"'{worst}' had no new message in {bad} of {self.ticks} ticks"
+        return f"{few}; {least_fresh:.0%} need one (min_fresh)"
 
 
 class State(Enum):
@@ -217,9 +215,7 @@ class RecordingSession:
         way = "back" if by_s < 0 else "ahead"
         self.clock_change = f"the clock was set {way} by {abs(by_s):.1f} s"
         if self._matcher is not None:
-            self._drop(
-                f"{self.clock_change} during the episode, which is not whole; record it again"
-            )
+            self._drop(f"{self.clock_change} during the episode; record it again")
         self._recent.clear()
         self.newest_ns, self._newest_ns = {}, 0
         for topic in self.topics.commands & self._last.keys():
@@ -263,9 +259,7 @@ class RecordingSession:
         if self.state is not State.READY:
             raise UserError(f"it is {self.state.value}; stop or discard that episode first")
         if not instruction.strip():
-            raise UserError(
-                "no instruction yet; type one on the page, start with one, or publish it on `instruction`"
-            )
+            raise UserError("no instruction yet; type one on the page, or publish `instruction`")
         if missing := self.missing():
             raise UserError(f"nothing received yet from: {', '.join(missing)}; is it published?")
         self.instruction, self.problem, self.report = instruction.strip(), "", ""

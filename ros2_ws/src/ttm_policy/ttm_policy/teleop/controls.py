@@ -168,9 +168,8 @@ def section_of(path: str, device: str) -> tuple[Any, str] | None:
     file = Path(path)
     data = read_yaml(file, "list of controls", "the name of a device")
     if unknown := sorted(str(key) for key in data.keys() - set(DEVICES)):
-        raise UserError(
-            f"{file.name} has unknown {', '.join(unknown)}; it takes {', '.join(DEVICES)}"
-        )
+        names = ", ".join(unknown)
+        raise UserError(f"{file.name} has unknown {names}; it takes {', '.join(DEVICES)}")
     return (data[device], f"{file.name}: {device}") if device in data else None
 
 

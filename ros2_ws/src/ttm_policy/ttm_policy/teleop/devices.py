@@ -180,10 +180,8 @@ class Gamepad(Source):
             return nothing_from(self._node, JOY, Joy)
         if missing := [name for name in self._needed if not self.state.has(name)]:
             axes, buttons = len(self.state.message.axes), len(self.state.message.buttons)
-            return (
-                f"{self._node.resolve_topic_name(JOY)} has {axes} axes and {buttons} buttons, but the "
-                f"controls name {', '.join(missing)}"
-            )
+            has = f"{self._node.resolve_topic_name(JOY)} has {axes} axes and {buttons} buttons"
+            return f"{has}, but the controls name {', '.join(missing)}"
         return ""
 
     def _receive(self, message: Joy) -> None:

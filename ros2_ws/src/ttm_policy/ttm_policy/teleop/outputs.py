@@ -97,10 +97,8 @@ class PolicyOutput(Output):
         if self._publisher.get_subscription_count():
             return ""
         topic = self._node.resolve_topic_name(PERSON_TOPIC)
-        return (
-            f"{self._policy} does not listen to {topic}; wait until it has loaded its policy, start it, or "
-            "set the parameter policy to its name"
-        )
+        remedy = "wait until it has loaded its policy, start it, or name it by policy"
+        return f"{self._policy} does not listen to {topic}; {remedy}"
 
     def send(self, wish: Vector) -> None:
         """Take over, or drive on, with a wish (A,)."""
@@ -169,9 +167,7 @@ class RobotOutput(Output):
         self._stop_thread = StopThread(node)
         self._e_stop = EStopTopic(self._stop_thread, stop, on_e_stop)
         self._stop_thread.on_stop = self._stop_at_once
-        self._publishers = {
-            topic: node.create_publisher(kind, topic, COMMAND) for topic, kind in types.items()
-        }
+        self._publishers = {t: node.create_publisher(k, t, COMMAND) for t, k in types.items()}
         self._description = RobotDescription(node, self._limits)
         self._places = {
             topic: np.r_[tuple(spec.action_slices[sink.name] for sink in sinks)]

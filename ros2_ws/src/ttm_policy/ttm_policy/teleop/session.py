@@ -58,10 +58,8 @@ class TeleopSession:
         source, wish = self._source, self._source.wish(now_s)
         refusal = ""
         if wish is not None and now_s - wish.stamp_s > source.timeout_s:
-            refusal = (
-                f"{source.name} has been silent for more than {source.timeout_s:g} s; check that it "
-                "still sends"
-            )
+            silence = f"{source.name} has been silent for more than {source.timeout_s:g} s"
+            refusal = f"{silence}; check that it still sends"
         elif wish is not None:
             refusal = self._send(wish.values)
         if wish is None or refusal:

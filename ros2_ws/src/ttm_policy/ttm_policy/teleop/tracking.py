@@ -275,10 +275,8 @@ def _leader_joints(context: TeleopContext, names: Mapping[str, str]) -> Joints:
                 sign = -1 if leader.startswith("-") else 1
                 found[place] = leader.removeprefix("-"), sign / joint.scale
     if unknown := sorted(names.keys() - known):
-        raise UserError(
-            f"the leader arm drives joint '{unknown[0]}'; the action has: "
-            f"{', '.join(sorted(known)) or 'none'}"
-        )
+        has = ", ".join(sorted(known)) or "none"
+        raise UserError(f"the leader arm drives joint '{unknown[0]}'; the action has: {has}")
     if not found:
         raise UserError(
             f"{context.contract.path} has no action with goals of joints, which a leader arm drives; take "

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import simplejpeg
@@ -59,7 +61,8 @@ class LiveCameras:
         self.problems: dict[str, str] = {}
         """Camera -> why its newest frame cannot be shown."""
         for source in sources:
-            self._subscribe(node, source)
+            kind, receive = MESSAGE_TYPES[source.type], partial(self._receive, source.name)
+            node.create_subscription(kind, source.topic, receive, SENSOR, raw=True)
 
     def frame(self, camera: str) -> LiveFrame | None:
         """Return the newest frame, or None before the first good one."""
@@ -74,12 +77,8 @@ class LiveCameras:
                     self.problems[camera] = str(error)
             return self._made.get(camera)
 
-    def _subscribe(self, node: Node, source: ImageSource) -> None:
-        def receive(data: bytes) -> None:
-            self._newest[source.name] = self._newest.get(source.name, (0, b""))[0] + 1, data
-
-        kind = MESSAGE_TYPES[source.type]
-        node.create_subscription(kind, source.topic, receive, SENSOR, raw=True)
+    def _receive(self, camera: str, data: bytes) -> None:
+        self._newest[camera] = self._newest.get(camera, (0, b""))[0] + 1, data
 
 
 def _jpeg(data: bytes, source: ImageSource) -> bytes:
@@ -91,10 +90,8 @@ def _jpeg(data: bytes, source: ImageSource) -> bytes:
     height, width = message_image_size(message)
     if isinstance(message, CompressedImage) and bytes(message.data[:2]) == JPEG_START:
         if len(message.data) > MOST_BYTES:
-            raise UserError(
-                f"a frame of '{source.topic}' has {len(message.data)} bytes, and at most {MOST_BYTES} are "
-                "shown; lower the camera's size or its quality"
-            )
+            size = f"'{source.topic}' has frames of {len(message.data)} bytes, above {MOST_BYTES}"
+            raise UserError(f"{size}; lower the camera's size or its quality")
         return bytes(message.data)
     frame = image_to_frame(message, source, CameraSpec(source.name, height, width))
     return bytes(simplejpeg.encode_jpeg(frame, QUALITY, "RGB"))
@@ -135,7 +132,6 @@ REPEAT_S = 0.1
 FLUSH_S = 0.5
 """The longest wait for all listeners to acknowledge the release, and for the publisher to go."""
 LOOK_S = 0.02
-SERVICE = "rearm"
 
 
 class StopButton:
@@ -207,8 +203,7 @@ class StopButton:
         return [
             name
             for name, types in self._node.get_service_names_and_types()
-            if name.rpartition("/")[2] == SERVICE
-            and name.rsplit("/", 2)[0] == beside
+            if re.fullmatch(rf"{re.escape(beside)}/[^/]+/rearm", name)
             and "std_srvs/srv/Trigger" in types
         ]
 
@@ -228,16 +223,8 @@ DIAGNOSTICS_S = 3.0
 MOST_REPORTS, LONGEST_NAME, LONGEST_REPORT = 12, 100, 300
 """Nodes whose complaints are shown, and the characters of their names and of what they say."""
 READY = "ready"
-RECORDER = {
-    "state": str,
-    "instruction": str,
-    "ticks": int,
-    "missing": list,
-    "silent": list,
-    "remaining_s": 0.0,
-    "problem": "",
-    "cadence": "",
-}
+RECORDER = {"state": str, "instruction": str, "ticks": int, "missing": list, "silent": list}
+RECORDER |= {"remaining_s": 0.0, "problem": "", "cadence": ""}
 """What the page shows of a recorder's status; see `read_json`."""
 SCENE = {"task": "", "instruction": "", "success": False, "seed": 0}
 
@@ -259,12 +246,9 @@ class RobotOverRos:
         layout: Mapping[str, Any],
     ) -> None:
         self._node, self._session, self._parameters = node, session, parameters
-        self._facts = {
-            "robot": context.spec.robot,
-            "rate_hz": context.spec.rate_hz,
-            "policy": parameters.policy,
-            **layout,
-        }
+        spec = context.spec
+        self._facts = {"robot": spec.robot, "rate_hz": spec.rate_hz, "policy": parameters.policy}
+        self._facts |= layout
         self._recorder: dict[str, Any] | None = None
         self._scene: dict[str, Any] | None = None
         self._known: list[str] = []
@@ -300,13 +284,9 @@ class RobotOverRos:
         # This node, or another, may wait for a person after a stop or a crash.
         said = [self._session.problem, *(text for _, text in self._complaints())]
         pressed = self._stop_button.pressed
-        return {
-            "recorder": self._recorder,
-            "scene": self._scene,
-            "reasons": self._reasons(),
-            "stopped": pressed,
-            "rearm": pressed or any(REARM in text for text in said),
-        }
+        rearm = pressed or any(REARM in text for text in said)
+        found = {"recorder": self._recorder, "scene": self._scene, "reasons": self._reasons()}
+        return {**found, "stopped": pressed, "rearm": rearm}
 
     async def start(self) -> str:
         """Begin an episode."""
@@ -370,12 +350,8 @@ class RobotOverRos:
 
     def _complaints(self) -> list[tuple[str, str]]:
         """Return what other nodes complain of now, the policy first."""
-        now_s = time.monotonic()
-        found = [
-            (name, text)
-            for name, (heard_s, text) in list(self._reports.items())
-            if now_s - heard_s < DIAGNOSTICS_S
-        ]
+        since_s, reports = time.monotonic() - DIAGNOSTICS_S, list(self._reports.items())
+        found = [(name, text) for name, (heard_s, text) in reports if heard_s > since_s]
         return sorted(found, key=lambda report: not self._is_policy(report[0]))
 
     def _is_policy(self, node: str) -> bool:

@@ -60,13 +60,8 @@ LEVER_KEYS = (
 )
 TOGGLE_KEYS = ("Space", "KeyG", "KeyV")
 HOLD_KEYS = ("KeyT", "KeyB")
-KEY_NAMES = {
-    "ArrowUp": "↑",
-    "ArrowDown": "↓",
-    "ArrowLeft": "←",
-    "ArrowRight": "→",
-    "Space": "space",
-}
+KEY_NAMES = {"ArrowUp": "↑", "ArrowDown": "↓", "ArrowLeft": "←", "ArrowRight": "→"}
+KEY_NAMES["Space"] = "space"
 
 
 class _Value(NamedTuple):
@@ -78,12 +73,11 @@ class _Value(NamedTuple):
 
 def page_controls(drives: ControlMap) -> ControlMap:
     """Return controls with the values and speeds of others, but the page's names and no dead-man button."""
-    return ControlMap(
-        tuple(
-            replace(drive, plus=f"{drive.part}.{drive.value}", minus="", dead_man="")
-            for drive in drives.drives
-        )
-    )
+    renamed = [
+        replace(drive, plus=f"{drive.part}.{drive.value}", minus="", dead_man="")
+        for drive in drives.drives
+    ]
+    return ControlMap(tuple(renamed))
 
 
 def page_layout(context: TeleopContext, drives: ControlMap) -> dict[str, Any]:
@@ -256,15 +250,12 @@ class Album:
             found = [path for path in self.folder.iterdir() if path.suffix in SUFFIXES]
         except OSError:
             return {}
-        inside = self.folder.resolve()
-        safe = [
-            path
-            for path in found
-            if _NAME.fullmatch(path.name)
-            and path.is_file()
-            and path.resolve().is_relative_to(inside)
-        ]
-        safe.sort(key=lambda path: natural_key(path.name), reverse=True)
+
+        def is_safe(path: Path) -> bool:
+            inside = path.resolve().is_relative_to(self.folder.resolve())
+            return inside and path.is_file() and bool(_NAME.fullmatch(path.name))
+
+        safe = sorted(filter(is_safe, found), key=lambda path: natural_key(path.name), reverse=True)
         return {path.name: path for path in safe}
 
     def _facts(self, path: Path) -> tuple[int, dict[str, Any]]:

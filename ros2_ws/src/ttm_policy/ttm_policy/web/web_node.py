@@ -51,8 +51,7 @@ class WebNode(DrivingNode):
         self._server.start()
         if not is_loopback(self._host):
             self.get_logger().warning(
-                "the page is served beyond this machine, and not encrypted: whoever reads its address "
-                "on the network can drive the robot"
+                "the page is served unencrypted: whoever reads its address on the network can drive"
             )
         print(f"drive and record at {self.address}", flush=True)
 
