@@ -35,7 +35,7 @@ class NotedOutput(Output):
 @pytest.fixture
 def session(monkeypatch: pytest.MonkeyPatch) -> TeleopSession:
     for name, made in (("RobotOutput", NotedOutput), ("DiagnosticStatus", MagicMock()),
-                       ("DiagnosticArray", MagicMock())):  # fmt: skip
+                       ("DiagnosticsTopic", MagicMock())):  # fmt: skip
         monkeypatch.setattr(teleop_session, name, made)
     return TeleopSession(MagicMock(), kitchen_context(), TeleopParameters(), FakeSource("hand"))
 

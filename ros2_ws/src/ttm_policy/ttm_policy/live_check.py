@@ -229,9 +229,10 @@ class LiveInput:
                 f"it was silent for {silence_s:.2f} s, and the policy holds after {self._max_age_s:g} s; "
                 "raise the driver's rate, or max_age_s"
             )
-        is_image = isinstance(self.source, ImageSource)
-        if rate_hz < SLOWER * self._rate_hz and not (is_image and self.source.repeat):
-            hint = ", or set repeat: true" if is_image else ""
+        source = self.source
+        repeats = isinstance(source, ImageSource) and source.repeat
+        if rate_hz < SLOWER * self._rate_hz and not repeats:
+            hint = ", or set repeat: true" if isinstance(source, ImageSource) else ""
             return (
                 f"it is slower than the {self._rate_hz:g} Hz of the policy, which waits for it; raise the "
                 f"driver's rate{hint}"

@@ -231,6 +231,9 @@ class BagTopics:
             _EVER,
             avoid_ros_namespace_conventions=False,
         )
-        name, kind = "/" + topic.lstrip("/"), kind.replace("/", "/msg/")
-        options: Any = {"typestore": self._store, "offered_qos_profiles": [offered]}
-        return self._writer.add_connection(name, kind, **options)
+        return self._writer.add_connection(
+            "/" + topic.lstrip("/"),
+            kind.replace("/", "/msg/"),
+            typestore=self._store,
+            offered_qos_profiles=[offered],
+        )

@@ -100,10 +100,8 @@ class GivenSpec:
         except UserError as error:
             if self.whole or self.file.actions:
                 raise
-            raise UserError(
-                f"{error}. Without the parameter spec, each field of an action is a value of its own: if one "
-                "value goes to several joints, such as two fingers, give a spec, a checkpoint or episodes"
-            ) from error
+            remedy = "if one value goes to several joints, give a spec, a checkpoint or episodes"
+            raise UserError(f"{error}; {remedy}") from error
         return spec
 
     def complete_without_images(self) -> PolicySpec:

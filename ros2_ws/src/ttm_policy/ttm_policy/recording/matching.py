@@ -132,22 +132,19 @@ class TickMatcher(Generic[Message]):
         ahead_ns = until_ns - self._first_ns
         if ahead_ns / self._period_ns > MOST_TICKS_A_MESSAGE * most:
             raise UserError(
-                f"the newest message was made {ahead_ns / 1e9:.0f} s after the first whole observation, "
-                "with hardly a message in between; their stamps are of different clocks"
+                f"{ahead_ns / 1e9:.0f} s have hardly a message; their stamps are of different clocks"
             )
         begin_ns, end_ns = self.begin_ns(self._given), self.begin_ns(self._given + 1)
         self._given += 1
-        seen = {topic: track.newest(begin_ns) for topic, track in self._observed.items()}
-        done = {topic: track.newest(end_ns - 1) for topic, track in self._commands.items()}
-        return Tick(
-            {topic: found[1] for topic, found in seen.items() if found},
-            {topic: found[0] for topic, found in seen.items() if found},
-            {
-                topic: found[1]
-                for topic, found in done.items()
-                if found and (topic not in self._topics.moving or found[0] >= begin_ns)
-            },
-        )
+        observation, stamps_ns, command = {}, {}, {}
+        for topic, track in self._observed.items():
+            if found := track.newest(begin_ns):
+                stamps_ns[topic], observation[topic] = found
+        for topic, track in self._commands.items():
+            found = track.newest(end_ns - 1)
+            if found and (topic not in self._topics.moving or found[0] >= begin_ns):
+                command[topic] = found[1]
+        return Tick(observation, stamps_ns, command)
 
 
 class Track(Generic[Message]):

@@ -174,12 +174,8 @@ class Recorder:
         self._shown = ""
         self._logged: tuple[Any, ...] = ()
         listen(node, String, "instruction", lambda message, _: self._on_instruction(message))
-        self._calls: dict[str, Callable[..., str]] = {
-            "start": self.start,
-            "stop": self.stop,
-            "discard": self.session.discard,
-            "undo": self.session.undo,
-        }
+        self._calls: dict[str, Callable[..., str]] = {"start": self.start, "stop": self.stop}
+        self._calls |= {"discard": self.session.discard, "undo": self.session.undo}
         for name in self._calls:
             kind = SetBool if name == "stop" else Trigger
             node.create_service(kind, f"~/{name}", partial(self._serve, name))
@@ -354,11 +350,10 @@ class SceneStart:
             problem = f"{self._simulator} has not begun the scene within {WITHIN_S:g} s"
             self._session.scene_missing(problem)
 
-    def _on_answer(self, answer: Future) -> None:
-        reply: Any = answer
+    def _on_answer(self, answer: Any) -> None:
         if answer is not self._asked:  # that of an episode that was discarded
             return
-        found = re.match(r"scene (\d{1,18})\b", reply.result().message)
+        found = re.match(r"scene (\d{1,18})\b", answer.result().message)
         self._awaited = int(found[1]) if found else None
         self._look()
 

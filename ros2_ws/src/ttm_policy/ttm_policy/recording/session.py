@@ -15,10 +15,9 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from ttm.datasets.tools.edit import delete_episodes
 from ttm.policy.errors import UserError
@@ -125,8 +124,7 @@ IN_HAND = (State.WAITING, State.COUNTDOWN, State.RECORDING)
 """The states in which there is an episode that can be discarded."""
 
 
-@dataclass(frozen=True)
-class _Ending:
+class _Ending(NamedTuple):
     """A stopped episode, which takes messages from before `stop_ns` until `until_s`."""
 
     success: bool | None

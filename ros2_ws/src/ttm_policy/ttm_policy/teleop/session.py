@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 import time
 
-from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus
+from diagnostic_msgs.msg import DiagnosticStatus
 from rclpy.node import Node
 
 from ttm.policy.errors import ObservationError
 from ttm_policy.inputs import PERIOD_S
+from ttm_policy.lifecycle import DIAGNOSTICS_PERIOD_S, DiagnosticsTopic
 from ttm_policy.node_parameters import declare_parameters, read_parameters
 from ttm_policy.parameters import DrivingParameters
 from ttm_policy.programs import steady_timer, warn_of_duplicates
@@ -40,11 +41,9 @@ class TeleopSession:
         self.unheard = ""
         """What the controls name and was not heard since the start, or an empty text."""
         self._begun_s = time.monotonic()
-        self._diagnostics = node.create_publisher(DiagnosticArray, "/diagnostics", 10)
-        self._timers = [
-            steady_timer(node, PERIOD_S, self.step),
-            steady_timer(node, 1.0, self._publish_diagnosis),
-        ]
+        self._diagnostics = DiagnosticsTopic(node, "teleop")
+        timers = {PERIOD_S: self.step, DIAGNOSTICS_PERIOD_S: self._publish_diagnosis}
+        self._timers = [steady_timer(node, period_s, call) for period_s, call in timers.items()]
 
     @property
     def driver(self) -> str:
@@ -100,13 +99,11 @@ class TeleopSession:
         level = DiagnosticStatus.OK if is_well else DiagnosticStatus.WARN
         text = self.problem or (f"{self.driver} drives" if self.driver else "nobody drives")
         text = f"{text}; {self.unheard}" if self.unheard else text
-        name = f"{self._node.get_fully_qualified_name()}: teleop"
+        name = self._diagnostics.name
         return DiagnosticStatus(name=name, hardware_id="ttm_policy", level=level, message=text)
 
     def _publish_diagnosis(self) -> None:
-        message = DiagnosticArray(status=[self.diagnosis()])
-        message.header.stamp = self._node.get_clock().now().to_msg()
-        self._diagnostics.publish(message)
+        self._diagnostics.publish(self.diagnosis())
 
 
 def _without_numbers(problem: str) -> str:

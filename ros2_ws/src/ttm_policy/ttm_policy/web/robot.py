@@ -223,8 +223,8 @@ DIAGNOSTICS_S = 3.0
 MOST_REPORTS, LONGEST_NAME, LONGEST_REPORT = 12, 100, 300
 """Nodes whose complaints are shown, and the characters of their names and of what they say."""
 READY = "ready"
-RECORDER = {"state": str, "instruction": str, "ticks": int, "missing": list, "silent": list}
-RECORDER |= {"remaining_s": 0.0, "problem": "", "cadence": ""}
+RECORDER: dict[str, Any] = {"state": str, "instruction": str, "ticks": int}
+RECORDER |= {"missing": list, "silent": list, "remaining_s": 0.0, "problem": "", "cadence": ""}
 """What the page shows of a recorder's status; see `read_json`."""
 SCENE = {"task": "", "instruction": "", "success": False, "seed": 0}
 

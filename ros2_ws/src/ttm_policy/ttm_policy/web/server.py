@@ -319,8 +319,9 @@ class WebServer:
         log.addFilter(_is_worth_a_line)
         self._pending = PendingConnections(self._serve_connection)
         self._listener: asyncio.Server | None = None
-        options: Any = {"access_log": None, "logger": log, "shutdown_timeout": 1.0}
-        self._runner = web.AppRunner(self._application(), **options)
+        self._runner = web.AppRunner(
+            self._application(), access_log=None, logger=log, shutdown_timeout=1.0
+        )
 
     @property
     def address(self) -> str:
