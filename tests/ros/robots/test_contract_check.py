@@ -27,7 +27,7 @@ TIMING = re.compile(
 def _check(contract: Path, seconds: float, **options: Any) -> tuple[int, str]:
     """Run the process that the command starts, and return its exit code and output."""
     values = {"contract": str(contract), "seconds": seconds, "max_age_s": 60.0, **options}
-    module = ["ttm_policy.live_check", json.dumps(values)]
+    module = ["ttm_policy", "live_check", json.dumps(values)]
     return _run(*module)
 
 

@@ -13,7 +13,7 @@ from std_srvs.srv import SetBool, Trigger
 from teleoperation import ServedNodes
 
 from ttm_policy.qos import LATCHED
-from ttm_policy.teleop.outputs import RecorderCalls
+from ttm_policy.teleop.session import RecorderCalls
 
 
 def test_each_key_calls_its_service() -> None:

@@ -9,8 +9,7 @@ from teleoperation import FakeSource, kitchen_context
 
 from ttm_policy.parameters import TeleopParameters
 from ttm_policy.teleop import session as teleop_session
-from ttm_policy.teleop.outputs import Output
-from ttm_policy.teleop.session import TeleopSession
+from ttm_policy.teleop.session import Output, TeleopSession
 from ttm_policy.teleop.source import Vector
 
 

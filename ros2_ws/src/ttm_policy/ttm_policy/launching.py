@@ -141,9 +141,8 @@ _PARAMETERS = "ros__parameters"
 def write_parameters(path: Path, values: Mapping[str, Any], *, node: str = "") -> Path:
     """Write a parameter file for a node: it overrules all files before it.
 
-    Without the node's name, every later file overrules it. ROS applies the sections of parameter files in
-    the order in which their names first appear, so that `/**` in one file may overrule the node's own
-    section of a later file. The sections written here have names of their own, so that the later file wins.
+    Without the node's name, every later file overrules it. ROS applies sections in the order in which their
+    names first appear in all files; these have names of their own, so that the later file wins.
     """
     section = {f"/**/{node or '*'}": {_PARAMETERS: dict(values)}}
     text = yaml.safe_dump(section, allow_unicode=True, width=10_000)

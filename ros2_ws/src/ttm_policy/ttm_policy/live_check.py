@@ -6,11 +6,11 @@ It listens for a while, and says of each topic what there is, what is wrong, and
 from __future__ import annotations
 
 import math
-import sys
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -71,10 +71,7 @@ class Finding:
 
 
 def check_contract(options: CheckOptions) -> list[Finding]:
-    """Listen to the topics of a contract for a while, and return a finding for each.
-
-    Raises `UserError` for a mistake in the file, or if the checkpoint is for another robot.
-    """
+    """Listen to the topics of a contract, and return a finding for each. Raises `UserError`."""
     if options.namespace:
         check_name("--namespace", options.namespace)
     contract = load_contract(options.contract)
@@ -386,13 +383,5 @@ def _run(options: CheckOptions) -> int:
     return int(any(finding.problems for finding in findings))
 
 
-def main(arguments: str) -> int:
-    """Check what the JSON object of `CheckOptions` says; print the findings.
-
-    Returns the exit code: 0 if all topics fit, 1 if not, 2 for a mistake in the file.
-    """
-    return run_for_ttm(CheckOptions, _run, arguments)
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1]))
+main = partial(run_for_ttm, CheckOptions, _run)
+"""Checks what the JSON of `CheckOptions` says. The exit code is 0 if all fits, 1 if not, 2 for a mistake."""

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -43,8 +43,7 @@ class ReplayOptions:
 def replay_episode(options: ReplayOptions, signals: StopSignals) -> None:
     """Play an episode, and print what came of it. ROS is initialised.
 
-    Raises `UserError` if contract and episode do not fit together, `PolicyIsSilent` if no policy answers
-    in lockstep, and `Interrupted` after a signal.
+    Raises `UserError` for a contract that does not fit, `PolicyIsSilent`, and `Interrupted` after a signal.
     """
     episode = EpisodeReader.open(options.episode, options.demo)
     node = ReplayNode(episode, SimParameters(contract=options.contract, lockstep=options.lockstep))
@@ -168,10 +167,5 @@ def _run(options: ReplayOptions) -> int:
         rclpy.try_shutdown()
 
 
-def main(arguments: str) -> int:
-    """Play what the JSON object of `ReplayOptions` says; return the exit code."""
-    return run_for_ttm(ReplayOptions, _run, arguments)
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1]))
+main = partial(run_for_ttm, ReplayOptions, _run)
+"""Plays what the JSON of `ReplayOptions` says; returns the exit code."""

@@ -78,7 +78,7 @@ class BagFile:
 
     def __init__(self, path: Path, contract: RobotContract) -> None:
         """path: the bag's folder, with `metadata.yaml`. Raises `UserError` if it lacks a topic."""
-        self.path = path
+        self.path, self.contract = path, contract
         types = {source.topic: {source.type} for source in contract.inputs}
         for sink in (each for each in contract.actions if not each.measured):
             plain = sink.type == "geometry_msgs/TwistStamped" and not sink.per_second

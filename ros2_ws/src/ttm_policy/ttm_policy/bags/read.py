@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -46,15 +46,12 @@ class BagOptions:
 
 
 def convert_bags(options: BagOptions) -> int:
-    """Write an episode for each bag into the folder `out`; return how many there are.
-
-    Raises `UserError` if a bag lacks a topic of the contract, or holds other values than it says.
-    """
+    """Write an episode for each bag into the folder `out`; return how many. Raises `UserError`."""
     contract = load_contract(options.contract)
     check_fields(contract)
     bags, out = _find_bags(Path(options.source)), Path(options.out)
     with closing(BagFile(bags[0], contract)) as first:
-        spec = _spec(first, contract, options)
+        spec = _spec(first, options)
     contract.check(spec, whose="the spec of the bags")
 
     def write(folder: Path) -> None:
@@ -63,7 +60,7 @@ def convert_bags(options: BagOptions) -> int:
             with closing(BagFile(path, contract)) as bag:
                 _require_same(bag, spec, options)
                 file = folder / f"episode_{number:05d}.hdf5"
-                _write_episode(bag, contract, spec, file, _instruction(bag, options))
+                _write_episode(bag, spec, file, _instruction(bag, options))
 
     write_whole(out, write, contents=("episode_*.hdf5",), overwrite=options.overwrite)
     return len(bags)
@@ -78,8 +75,9 @@ def _find_bags(path: Path) -> list[Path]:
     return sorted(found, key=natural_key)
 
 
-def _spec(bag: BagFile, contract: RobotContract, options: BagOptions) -> PolicySpec:
+def _spec(bag: BagFile, options: BagOptions) -> PolicySpec:
     """Return the spec of the episodes: of the spec file, or else the bag, or else the first images."""
+    contract = bag.contract
     rate_hz = contract.rate_hz if bag.facts is None else bag.facts.rate_hz
     rate_hz = rate_hz if options.rate_hz is None else options.rate_hz
     if rate_hz is None:
@@ -137,11 +135,9 @@ def _instruction(bag: BagFile, options: BagOptions) -> str:
     return texts.pop() if texts else ""
 
 
-def _write_episode(
-    bag: BagFile, contract: RobotContract, spec: PolicySpec, file: Path, instruction: str
-) -> None:
-    plain = any(bag.types.get(s.topic) == "geometry_msgs/Twist" for s in contract.actions)
-    values = TickValues(contract, spec, cmd_vel_stamped=not plain)
+def _write_episode(bag: BagFile, spec: PolicySpec, file: Path, instruction: str) -> None:
+    plain = any(bag.types.get(s.topic) == "geometry_msgs/Twist" for s in bag.contract.actions)
+    values = TickValues(bag.contract, spec, cmd_vel_stamped=not plain)
     topics = replace(values.topics, commands=values.topics.commands & bag.types.keys())
     stamps, facts = bag.stamps(), bag.facts
     ticks = _ticks(bag, stamps, topics, spec.rate_hz)
@@ -149,7 +145,7 @@ def _write_episode(
         ticks = [tick.earlier(facts.late_ns) for tick in ticks]
     with EpisodeWriter(file, spec) as writer:
         rows = EpisodeRows(writer, values)
-        for tick in _with_messages(bag, ticks, stamps, JointTopics(contract)):
+        for tick in _with_messages(bag, ticks, stamps, JointTopics(bag.contract)):
             rows.add(tick)
         rows.end(len(ticks) - topics.measured)
         keys = ("task", "success", "seed", "split")
@@ -216,10 +212,5 @@ def _run(options: BagOptions) -> int:
     return 0
 
 
-def main(arguments: str) -> int:
-    """Convert what the JSON object of `BagOptions` says; print the result; return the exit code."""
-    return run_for_ttm(BagOptions, _run, arguments)
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1]))
+main = partial(run_for_ttm, BagOptions, _run)
+"""Converts what the JSON of `BagOptions` says; prints the result; returns the exit code."""

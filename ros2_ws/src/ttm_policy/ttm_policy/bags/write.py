@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from array import array
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, get_args
 
@@ -46,10 +46,7 @@ class WriteOptions:
 
 
 def write_bags(options: WriteOptions) -> tuple[int, list[str]]:
-    """Write a bag for each episode into the folder `out`; return how many, and what they do not hold.
-
-    Raises `UserError` if the contract does not fit the episodes, or if they are damaged.
-    """
+    """Write a bag for each episode; return how many, and what they do not hold. Raises `UserError`."""
     contract = load_contract(options.contract)
     check_fields(contract)
     out, episodes = Path(options.out), open_dataset(options.source)
@@ -256,10 +253,5 @@ def _run(options: WriteOptions) -> int:
     return 0
 
 
-def main(arguments: str) -> int:
-    """Write what the JSON object of `WriteOptions` says; print the result; return the exit code."""
-    return run_for_ttm(WriteOptions, _run, arguments)
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1]))
+main = partial(run_for_ttm, WriteOptions, _run)
+"""Writes what the JSON of `WriteOptions` says; prints the result; returns the exit code."""

@@ -35,6 +35,7 @@ from ttm_policy.contract import (
     ActionSink,
     RobotContract,
     VectorSource,
+    load_contract,
     measured_goals,
     measured_places,
 )
@@ -42,10 +43,12 @@ from ttm_policy.inputs import DRIVER_TOPIC, PERSON, JointStates
 from ttm_policy.messages import (
     MESSAGE_TYPES,
     CommandCodec,
+    check_fields,
     image_to_frame,
     read_vector,
     rotation_between,
 )
+from ttm_policy.parameters import DrivingParameters, RecorderParameters
 from ttm_policy.recording.matching import Tick, Topics
 
 Observation = Mapping[str, npt.NDArray[Any]]
@@ -91,6 +94,11 @@ class GivenSpec:
     rate_hz: float
     whole: PolicySpec | None = None
     file: SpecFile = field(default_factory=SpecFile)
+    cmd_vel_stamped: bool = True
+
+    def values(self, spec: PolicySpec) -> TickValues:
+        """Return what reads the messages of episodes of a spec."""
+        return TickValues(self.contract, spec, cmd_vel_stamped=self.cmd_vel_stamped)
 
     def complete(self, sizes: Sizes) -> PolicySpec:
         """Return the spec of episodes with cameras of these sizes. Raises `UserError` if it does not fit."""
@@ -114,11 +122,19 @@ class GivenSpec:
         return self.complete({name: message_image_size(image) for name, image in images.items()})
 
 
+def given_by(parameters: RecorderParameters | DrivingParameters) -> GivenSpec:
+    """Read contract and spec that a node's parameters name. Raises `UserError` if they do not fit."""
+    contract = load_contract(parameters.contract)
+    check_fields(contract)
+    like = parameters.spec or ("" if parameters.contract else SHIPPED)
+    given = read_given_spec(like, contract, parameters.rate_hz)
+    return replace(given, cmd_vel_stamped=parameters.cmd_vel_stamped)
+
+
 def read_given_spec(source: str, contract: RobotContract, rate_hz: float) -> GivenSpec:
     """Read what the parameter `spec` names: a checkpoint, a YAML file, episodes, or nothing.
 
-    rate_hz: the control rate; 0 takes that of the contract, or else of the source. Raises `UserError` if
-    none is known, or the source has another one.
+    rate_hz: the control rate; 0 takes that of the contract, or else of the source. Raises `UserError`.
     """
     rate_hz = rate_hz or contract.rate_hz or 0.0
     whole, file = None, SpecFile()
@@ -146,8 +162,7 @@ def spec_of_contract(
 ) -> PolicySpec:
     """Return a spec with the names of a contract.
 
-    Parts of the action are those of the spec file, or else one for each entry of the contract, with a
-    value for each field; a `std_msgs/Bool` is binary.
+    Parts of the action are those of the spec file, or else one for each entry of the contract.
     """
     labels = given.proprioception or {}
     cameras = [CameraSpec(source.name, *sizes[source.name]) for source in contract.images]
@@ -249,8 +264,7 @@ class TickValues:
     def measured(self, commanded: Vector, before: Observation, after: Observation) -> Vector:
         """Return an action (A,) with its measured parts in place of those that were commanded.
 
-        before, after: the observations of its tick and of the next one. Raises `MalformedObservation`
-        for an orientation that is none.
+        before, after: the observations of its tick and of the next one. Raises `MalformedObservation`.
         """
         values, goals = commanded.copy(), measured_goals(self.contract, self.spec, after)
         for sink in self._measured:
@@ -295,9 +309,8 @@ def _velocity(
 class EpisodeRows:
     """Appends ticks to an `EpisodeWriter`, one behind: what was done in it is known at the next one.
 
-    What was executed is the newest report at that tick, as it is for `policy_node`. If the robot is late with
-    it, the report of the tick before stands in both: in the episode, and in what a policy sees. `skipped`
-    counts the ticks at the start that lacked some of the joints.
+    What was executed is the newest report at that tick, as it is for `policy_node`. `skipped` counts the
+    ticks at the start that lacked some of the joints.
     """
 
     def __init__(self, writer: EpisodeWriter, values: TickValues) -> None:
@@ -356,22 +369,11 @@ class Result(NamedTuple):
 
 
 class EpisodeSink:
-    """Takes the ticks of one episode after the other at once; its thread fills `results`.
+    """Takes ticks at once, so that disks never keep messages waiting; its thread fills `results`."""
 
-    Encoding and disks thus never keep messages waiting.
-    """
-
-    def __init__(
-        self,
-        folder: Path,
-        given: GivenSpec,
-        *,
-        jpeg_quality: int | None = None,
-        cmd_vel_stamped: bool = True,
-    ) -> None:
+    def __init__(self, folder: Path, given: GivenSpec, jpeg_quality: int | None = None) -> None:
         """folder: where the episodes go. Their numbers go on after those that are there."""
         self._folder, self._given, self._jpeg_quality = folder, given, jpeg_quality
-        self._cmd_vel_stamped = cmd_vel_stamped
         self.results: Queue[Result] = Queue()
         self._jobs: Queue[tuple[int, Callable[[], None]] | None] = Queue()
         self._number = 0
@@ -391,8 +393,7 @@ class EpisodeSink:
         newest: the newest message of each topic, by which its cameras have their sizes. Raises `UserError`
         if one of them is damaged, or the folder cannot take an episode.
         """
-        spec, stamped = self._given.complete_from(newest), self._cmd_vel_stamped
-        values = TickValues(self._given.contract, spec, cmd_vel_stamped=stamped)
+        values = self._given.values(self._given.complete_from(newest))
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
             free = shutil.disk_usage(self._folder).free

@@ -200,12 +200,9 @@ def header_ns(data: Any) -> int:
 class Stamper:
     """Gives messages without a stamp the time at which they were published, on the stamps' clock.
 
-    On a robot, that is the system clock, and nothing is to be done. In simulation, stamps are in
-    simulated time, but the middleware says in system time when a message was published. A message was
-    then made at the newest stamp that had been published before it. In lockstep this is exact: the
-    answer to an observation is published after it, and before the next one, however late each arrives.
-
-    Each call returns the messages whose stamps are known by it.
+    In simulation, stamps are in simulated time, but the middleware says in system time when a message was
+    published. A message was then made at the newest stamp that had been published before it. In lockstep this
+    is exact. Each call returns the messages whose stamps are known by it.
     """
 
     def __init__(self, *, simulated: bool) -> None:

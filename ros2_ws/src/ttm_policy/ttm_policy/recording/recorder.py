@@ -22,11 +22,9 @@ from std_srvs.srv import SetBool, Trigger
 
 from ttm.datasets.hdf5 import remove_leftovers
 from ttm.policy.errors import UserError, require_instruction
-from ttm.sim.shipped import SHIPPED
-from ttm_policy.contract import load_contract
 from ttm_policy.guards import ClockSteps
 from ttm_policy.inputs import WARN_EVERY_S, read_instruction, read_json
-from ttm_policy.messages import MESSAGE_TYPES, check_fields
+from ttm_policy.messages import MESSAGE_TYPES
 from ttm_policy.parameters import RecorderParameters
 from ttm_policy.programs import steady_timer
 from ttm_policy.qos import LATCHED, LossCounter, MessageInfo, listen
@@ -34,7 +32,7 @@ from ttm_policy.recording.episodes import (
     EpisodeSink,
     JointTopics,
     TickValues,
-    read_given_spec,
+    given_by,
     unpacked,
 )
 from ttm_policy.recording.matching import Stamped, Stamper, header_ns
@@ -101,10 +99,9 @@ class RecordedTopics:
     def _subscribe(self, topic: str, qos: Qos) -> None:
         """Subscribe, and then destroy the subscription before, so that nothing is missed."""
         kind = MESSAGE_TYPES[self._types[topic]]
-        stamped = hasattr(kind, "header")
 
         def receive(data: bytes, info: MessageInfo) -> None:
-            self._take(topic, data, header_ns(data) if stamped else 0, info)
+            self._take(topic, data, header_ns(data) if hasattr(kind, "header") else 0, info)
 
         before, self._qos[topic] = self._subscriptions.get(topic), qos
         profile = QoSProfile(depth=DEPTH, reliability=qos[0], durability=qos[1])
@@ -150,18 +147,13 @@ class Recorder:
     def __init__(self, node: Node, parameters: RecorderParameters) -> None:
         self._node = node
         self.active = False
-        contract = load_contract(parameters.contract)
-        check_fields(contract)
-        like = parameters.spec or ("" if parameters.contract else SHIPPED)
-        given = read_given_spec(like, contract, parameters.rate_hz)
+        given = given_by(parameters)
         self._parameters = replace(parameters, rate_hz=given.rate_hz)
-        stamped = parameters.cmd_vel_stamped
-        values = TickValues(contract, given.complete_without_images(), cmd_vel_stamped=stamped)
+        values = given.values(given.complete_without_images())
         folder = Path(parameters.folder).expanduser()
         for path in remove_leftovers(folder):
             node.get_logger().warning(f"deleted {path}: its recorder was killed while it recorded")
-        quality = parameters.jpeg_quality or None
-        self._sink = EpisodeSink(folder, given, jpeg_quality=quality, cmd_vel_stamped=stamped)
+        self._sink = EpisodeSink(folder, given, parameters.jpeg_quality or None)
         self.session = RecordingSession(values.topics, self._parameters, self._sink)
         simulated = bool(node.get_parameter("use_sim_time").value)
         # Simulated time begins again with its simulator, which the session notices by the stamps.
@@ -180,7 +172,7 @@ class Recorder:
             kind = SetBool if name == "stop" else Trigger
             node.create_service(kind, f"~/{name}", partial(self._serve, name))
         self._timer = steady_timer(node, UPDATE_S, self.update)
-        node.get_logger().info(f"{contract.robot} at {given.rate_hz:g} Hz")
+        node.get_logger().info(f"{given.contract.robot} at {given.rate_hz:g} Hz")
 
     def start(self) -> str:
         """Begin an episode, with a `simulator` its scene; return what happens. Raises `UserError`."""
@@ -350,10 +342,11 @@ class SceneStart:
             problem = f"{self._simulator} has not begun the scene within {WITHIN_S:g} s"
             self._session.scene_missing(problem)
 
-    def _on_answer(self, answer: Any) -> None:
+    def _on_answer(self, answer: Future) -> None:
         if answer is not self._asked:  # that of an episode that was discarded
             return
-        found = re.match(r"scene (\d{1,18})\b", answer.result().message)
+        reply: Any = answer.result()
+        found = re.match(r"scene (\d{1,18})\b", reply.message)
         self._awaited = int(found[1]) if found else None
         self._look()
 

@@ -38,11 +38,10 @@ CERTAIN_S = 0.3
 
 
 class Cadence:
-    """How evenly the messages of an episode came.
+    """How evenly the messages of an episode came: the ticks without a new message of a topic, and more.
 
-    It counts, by topic, the ticks for which no new message had come, the messages that were `lost`
-    (published and never arrived, by gaps in the publishers' numbers) and those that were `late` (arrived
-    after their tick had been written).
+    Messages that were `lost` were published and never arrived, by gaps in the publishers' numbers; those that
+    were `late` arrived after their tick had been written.
     """
 
     def __init__(self, observed: Collection[str], rate_hz: float) -> None:
@@ -135,20 +134,22 @@ class _Ending(NamedTuple):
 class RecordingSession:
     """Starts, stops, discards and takes back episodes.
 
-    Times in seconds are those of a steady clock; stamps are in ns, on the clock of the sensors. What others
-    read of it: `problem`, why the last episode was not kept, empty if it was; `report`, its cadence;
-    `saved`, the episodes of this session without those that were taken back; `newest_ns`, the newest stamp
-    of each observed topic; and `clock_change`, by how much the clock of the stamps was set, in words, for
-    whoever logs it and then empties this.
+    Times in seconds are those of a steady clock; stamps are in ns, on the clock of the sensors.
     """
 
     def __init__(self, topics: Topics, parameters: RecorderParameters, sink: EpisodeSink) -> None:
         """parameters: with the control rate that is used."""
         self.topics, self._parameters = topics, parameters
         self.state = State.READY
-        self.instruction = self.problem = self.report = self.clock_change = ""
+        self.instruction = self.report = ""
+        self.problem = ""
+        """Why the last episode was not kept; empty if it was."""
+        self.clock_change = ""
+        """By how much the clock of the stamps was set, in words; whoever logs it empties this."""
         self.saved: list[Path] = []
+        """The episodes of this session without those that were taken back."""
         self.newest_ns: dict[str, int] = {}
+        """The newest stamp of each observed topic."""
         self._sink = sink
         self._begins_s = 0.0
         self._ending: _Ending | None = None
@@ -249,10 +250,9 @@ class RecordingSession:
             self._cadence.lost[topic] += count
 
     def start(self, instruction: str, now_s: float, *, waits: bool = False) -> str:
-        """Begin the countdown of an episode; return what happens, in words.
+        """Begin the countdown of an episode; return what happens, in words. Raises `UserError`.
 
-        waits: whether it begins with `scene_begun`. Raises `UserError` in the middle of another, without
-        an instruction, while inputs are missing, and if the folder cannot take an episode.
+        waits: whether it begins with `scene_begun`.
         """
         if self.state is not State.READY:
             raise UserError(f"it is {self.state.value}; stop or discard that episode first")

@@ -222,8 +222,7 @@ class FreeRunningActor(RosActor):
 class PersonActor(FreeRunningActor):
     """Carries out the newest commands, whoever sends them, and needs no policy.
 
-    Stamps and `/clock` are simulated time at every rate, so that what is recorded has an even cadence
-    even where simulating takes longer than a tick.
+    Its time is simulated at every rate, so that recordings have an even cadence where simulating is slow.
     """
 
     def __init__(self, node: SimNode, signals: StopSignals):

@@ -150,19 +150,13 @@ DEVICES = (*_NAMES, "pose", "leader")
 
 
 def read_controls(path: str, device: str, spec: PolicySpec) -> ControlMap | None:
-    """Return the controls of a device, `keyboard` or `gamepad`; None if no file has any for it.
-
-    Raises `UserError` that names the faulty entry.
-    """
+    """Return the controls of `keyboard` or `gamepad`; None if no file has any. Raises `UserError`."""
     found = section_of(path, device)
     return None if found is None else controls_of(found[0], device, spec, found[1])
 
 
 def section_of(path: str, device: str) -> tuple[Any, str] | None:
-    """Return the section of a device and what errors call it; None without a file or section.
-
-    Raises `UserError` for a file that is no list of controls, and for a section of an unknown device.
-    """
+    """Return the section of a device and what errors call it; None without one. Raises `UserError`."""
     if not path:
         return None
     file = Path(path)
@@ -176,10 +170,7 @@ def section_of(path: str, device: str) -> tuple[Any, str] | None:
 def controls_of(
     entry: Any, device: str, spec: PolicySpec, where: str, default: ControlMap | None = None
 ) -> ControlMap:
-    """Return the controls of a section of `keyboard` or `gamepad`.
-
-    default: what is not named; without it, drives must be.
-    """
+    """Return the controls of a section. default: what is not named; without it, drives must be."""
     known = default or ControlMap(())
     needed = set() if default else {"drives"}
     require_keys(entry, needed, {"drives", "gives_back", "dead_zone"}, where)
@@ -266,7 +257,7 @@ def default_keyboard(context: TeleopContext) -> ControlMap:
 
 
 def default_gamepad(context: TeleopContext) -> ControlMap:
-    """Return sticks for the velocities and joints, and buttons for what has two states.
+    """Return sticks for velocities and joints, and buttons for what has two states.
 
     Each topic has a dead-man button of its own; one with more values than sticks has several.
     """

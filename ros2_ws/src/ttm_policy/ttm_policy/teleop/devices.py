@@ -80,10 +80,7 @@ ESCAPE, LONGEST = "\x1b", 3
 
 @contextmanager
 def raw_terminal() -> Iterator[None]:
-    """Let the terminal give each key at once, without showing it, until the `with` block ends.
-
-    Raises `UserError` if there is no terminal.
-    """
+    """Let the terminal give each key at once in the `with` block. Raises `UserError` without a terminal."""
     if not sys.stdin.isatty():
         raise UserError("keys need a terminal; start the node in one, or use the services")
     before = termios.tcgetattr(sys.stdin)

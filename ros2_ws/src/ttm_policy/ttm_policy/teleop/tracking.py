@@ -98,10 +98,7 @@ class TrackingMap:
 
 
 def read_tracking(path: str, device: Device, default: TrackingMap, spec: PolicySpec) -> TrackingMap:
-    """Return the section of a device; what it does not name is that of `default`.
-
-    Raises `UserError` that names the faulty entry.
-    """
+    """Return the section of a device, or `default` where it names nothing. Raises `UserError`."""
     found = section_of(path, device)
     if found is None:
         return default
@@ -162,7 +159,6 @@ class TrackingSource(Source):
     """
 
     timeout_s = TIMEOUT_S
-
     kind: Any
     """The type of the topic's messages."""
 
@@ -229,10 +225,7 @@ class TrackingSource(Source):
 
     @abstractmethod
     def _follow(self, message: Any) -> None:
-        """Take the motion since the message before.
-
-        Raises `ValueError`, which says what it does, if this is no motion of a hand.
-        """
+        """Take the motion since the last message. Raises `ValueError` if this is no motion of a hand."""
 
     @abstractmethod
     def _let_go(self) -> None:
@@ -261,14 +254,12 @@ Joints = dict[int, tuple[str, float]]
 def _leader_joints(context: TeleopContext, names: Mapping[str, str]) -> Joints:
     """Return the leader's joints for all goals but those of two states, which have buttons.
 
-    names: as `TrackingMap.joints`. Raises `UserError` if there are none, or for a joint that the action
-    does not have.
+    names: as `TrackingMap.joints`. Raises `UserError`.
     """
     spec, found, known = context.spec, {}, set()
-    for sink in context.contract.actions:
+    for sink in (each for each in context.contract.actions if each.type in JOINT_TYPES):
         where = spec.action_slices[sink.name]
-        fields = sink.fields[: where.stop - where.start] if sink.type in JOINT_TYPES else ()
-        for place, joint in enumerate(fields, where.start):
+        for place, joint in zip(range(where.start, where.stop), sink.fields, strict=False):
             if not spec.binary_mask[place]:
                 known.add(joint.path)
                 leader = names.get(joint.path, joint.path)
@@ -278,9 +269,9 @@ def _leader_joints(context: TeleopContext, names: Mapping[str, str]) -> Joints:
         has = ", ".join(sorted(known)) or "none"
         raise UserError(f"the leader arm drives joint '{unknown[0]}'; the action has: {has}")
     if not found:
+        path = context.contract.path
         raise UserError(
-            f"{context.contract.path} has no action with goals of joints, which a leader arm drives; take "
-            "source pose for velocities of a gripper"
+            f"{path} has no action with goals of joints; take source pose for a gripper"
         )
     return found
 
@@ -393,9 +384,9 @@ class Pose:
 
 
 def _axes_of(context: TeleopContext, part: str, moves: str) -> tuple[Numbers, float]:
-    """Return what makes the action of a motion's speed, (A, 3), and the largest speed, in m/s or rad/s.
+    """Return (A, 3), which makes the action of a motion's speed, and the largest speed, in m/s or rad/s.
 
-    moves: `linear` or `angular`. Raises `UserError` if no value of the part moves or turns the robot.
+    moves: `linear` or `angular`. Raises `UserError` if no value of the part does.
     """
     spec, matrix, most = context.spec, np.zeros((context.spec.action_size, 3)), math.inf
     if not part:
@@ -408,18 +399,13 @@ def _axes_of(context: TeleopContext, part: str, moves: str) -> tuple[Numbers, fl
             place = spec.action_slices[part].start + value
             matrix[place, AXES.index(each.path[-1])] = factor
     if not matrix.any():
-        raise UserError(
-            f"'{part}' of {context.contract.path} has no field such as {moves}.x, so that a hand cannot "
-            "drive it; name another part in the file of controls"
-        )
+        path = context.contract.path
+        raise UserError(f"'{part}' of {path} has no field such as {moves}.x; name another part")
     return matrix, most
 
 
 def default_pose(context: TeleopContext) -> TrackingMap:
-    """Return what a hand moves by the contract: the parts with all three axes, and the rest by buttons.
-
-    Raises `UserError` if there is none.
-    """
+    """Return what a hand moves by the contract: the parts with all three axes. Raises `UserError`."""
 
     def whole(moves: str) -> str:
         wanted = {f"{moves}.{axis}" for axis in AXES}
@@ -433,7 +419,7 @@ def default_pose(context: TeleopContext) -> TrackingMap:
     if not translation and not rotation:
         raise UserError(
             f"{context.contract.path} has no action with linear.x, linear.y and linear.z, or angular ones; "
-            "a hand drives the velocity of a gripper: take source leader for goals of joints"
+            "take source leader for goals of joints"
         )
     buttons = default_gamepad(context)
     others = tuple(drive for drive in buttons.drives if drive.part not in (translation, rotation))

@@ -208,10 +208,7 @@ class DriverLock:
             return asked
 
     def steer(self, page: str, axes: Axes, now_s: float) -> None:
-        """Take the positions of the controls from the page that drives.
-
-        Raises `UserError` if it does not drive, or does not drive any more.
-        """
+        """Take the positions of the controls from the page that drives. Raises `UserError` if it does not."""
         with self._lock:
             if self.driver(now_s) != page:
                 raise UserError("this page does not drive; take the controls first")

@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from functools import partial
+from itertools import count
 from typing import Any, NamedTuple
 
 import simplejpeg
@@ -32,7 +33,7 @@ from ttm_policy.qos import COMMAND, LATCHED, SENSOR
 from ttm_policy.recording.episodes import message_image_size, unpacked
 from ttm_policy.teleop.controls import Controls
 from ttm_policy.teleop.session import TeleopSession
-from ttm_policy.teleop.source import Source, TeleopContext, Wish
+from ttm_policy.teleop.source import Source, Wish
 from ttm_policy.web.access import DriverLock
 
 QUALITY = 80
@@ -42,7 +43,7 @@ MOST_BYTES = 2**23
 
 
 class LiveFrame(NamedTuple):
-    """The newest frame of a camera: how many there were before it, and a JPEG."""
+    """The newest frame of a camera: a number of its own, and a JPEG."""
 
     number: int
     jpeg: bytes
@@ -54,10 +55,9 @@ class LiveCameras:
     def __init__(self, node: Node, sources: Sequence[ImageSource]) -> None:
         self._sources = {source.name: source for source in sources}
         self.names = list(self._sources)
-        self._newest: dict[str, tuple[int, bytes]] = {}
+        self._newest: dict[str, bytes] = {}
         self._made: dict[str, LiveFrame] = {}
-        self._tried: dict[str, int] = {}
-        self._lock = threading.Lock()
+        self._numbers, self._lock = count(1), threading.Lock()
         self.problems: dict[str, str] = {}
         """Camera -> why its newest frame cannot be shown."""
         for source in sources:
@@ -67,25 +67,21 @@ class LiveCameras:
     def frame(self, camera: str) -> LiveFrame | None:
         """Return the newest frame, or None before the first good one."""
         with self._lock:
-            number, data = self._newest.get(camera, (0, b""))
-            if number != self._tried.get(camera, 0):
-                self._tried[camera] = number
+            if data := self._newest.pop(camera, None):
                 try:
-                    self._made[camera] = LiveFrame(number, _jpeg(data, self._sources[camera]))
+                    jpeg = _jpeg(data, self._sources[camera])
+                    self._made[camera] = LiveFrame(next(self._numbers), jpeg)
                     self.problems.pop(camera, None)
                 except UserError as error:
                     self.problems[camera] = str(error)
             return self._made.get(camera)
 
     def _receive(self, camera: str, data: bytes) -> None:
-        self._newest[camera] = self._newest.get(camera, (0, b""))[0] + 1, data
+        self._newest[camera] = data
 
 
 def _jpeg(data: bytes, source: ImageSource) -> bytes:
-    """Return a serialised message's image as a JPEG; one that is a JPEG is passed on as it is.
-
-    Raises `UserError` if it cannot be read.
-    """
+    """Return a message's image as a JPEG; one that is a JPEG is passed on. Raises `UserError`."""
     message = unpacked(source.topic, data, source.type)
     height, width = message_image_size(message)
     if isinstance(message, CompressedImage) and bytes(message.data[:2]) == JPEG_START:
@@ -101,9 +97,9 @@ ANSWER_S = 5.0
 
 
 async def ask(client: Client[Any, Any], **values: Any) -> str:
-    """Return what a service says, from the server's thread, while the node spins in another one.
+    """Return what a service says, from the server's thread. values: of its request.
 
-    values: of its request. Raises `UserError` if it is not there, gives no answer, or refuses.
+    Raises `UserError` if it is not there, gives no answer, or refuses.
     """
     who = client.srv_name.split("/")[-2]  # the node that has it
     if not client.service_is_ready():
@@ -233,7 +229,6 @@ class RobotOverRos:
     """The robot, its recorder and its simulator. Calls come from the server's thread.
 
     Those that begin something return what happens, in words, and raise `UserError` if it cannot be.
-    layout: what `ttm_policy.web.views.page_layout` returned.
     """
 
     def __init__(
@@ -241,12 +236,11 @@ class RobotOverRos:
         node: Node,
         session: TeleopSession,
         parameters: WebParameters,
-        *,
-        context: TeleopContext,
         layout: Mapping[str, Any],
     ) -> None:
+        """layout: what `ttm_policy.web.views.page_layout` returned."""
         self._node, self._session, self._parameters = node, session, parameters
-        spec = context.spec
+        spec = session.context.spec
         self._facts = {"robot": spec.robot, "rate_hz": spec.rate_hz, "policy": parameters.policy}
         self._facts |= layout
         self._recorder: dict[str, Any] | None = None
@@ -258,7 +252,7 @@ class RobotOverRos:
         # What people see of a simulated robot, and no policy.
         overview = ImageSource("overview", f"{simulator}/overview", "sensor_msgs/Image")
         views = [overview] if simulator else []
-        self.cameras = LiveCameras(node, [*views, *context.contract.images])
+        self.cameras = LiveCameras(node, [*views, *session.context.contract.images])
         """The cameras, that for people first."""
         self._instruction = node.create_publisher(String, "instruction", LATCHED)
         kinds = {"start": Trigger, "stop": SetBool, "discard": Trigger}
@@ -392,10 +386,7 @@ def _last(node: str) -> str:
 
 
 class WebSource(Source):
-    """Follows the page that has the controls.
-
-    As long as a page has them, it drives: with all controls at rest, the robot is to stand still.
-    """
+    """Follows the page that has the controls. With all of them at rest, the robot stands still."""
 
     name = "web page"
 

@@ -136,7 +136,7 @@ class PageSocket:
         self._unseen, self._refused = 0, 0
         self._shown: dict[str, Any] = {}
         self._turn, self._waiting = asyncio.Lock(), set[asyncio.Task[None]]()
-        self._actions: Mapping[str, Callable[..., Awaitable[str]]] = {
+        self._actions: Mapping[str, Callable[..., Awaitable[str | None]]] = {
             "take": self._take,
             "release": self._release,
             "steer": self._steer,
@@ -205,7 +205,7 @@ class PageSocket:
             said, ok = await self._actions[request.do](**request.values), True
         except (UserError, OSError) as error:
             said, ok = " ".join(str(error).split()), False
-        if said or not ok:
+        if said is not None:
             await self._answer(request.number, ok, said)
 
     async def _answer(self, number: int, ok: bool, text: str) -> None:
@@ -215,21 +215,18 @@ class PageSocket:
         self._lock.take(self._name, time.monotonic())
         return "you drive"
 
-    async def _release(self, back: bool) -> str:
+    async def _release(self, back: bool) -> None:
         self._lock.release(self._name, back=back)
-        return ""
 
     async def _e_stop(self) -> str:
         self._lock.stop()  # at once, and even if no message of the emergency stop got through
         return await self._robot.e_stop()
 
-    async def _steer(self, axes: Mapping[str, float]) -> str:
+    async def _steer(self, axes: Mapping[str, float]) -> None:
         self._lock.steer(self._name, axes, time.monotonic())
-        return ""
 
-    async def _seen(self) -> str:
+    async def _seen(self) -> None:
         self._unseen = max(self._unseen - 1, 0)
-        return ""
 
     async def _edit(self, edit: Callable[..., str], **values: Any) -> str:
         said = await asyncio.to_thread(edit, **values)

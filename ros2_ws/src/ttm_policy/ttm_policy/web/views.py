@@ -179,10 +179,9 @@ _SUCCESS: dict[bool, Success] = {True: "true", False: "false"}
 
 
 class Album:
-    """Lists, shows and changes the episode files that lie directly in a folder. All calls may take a while.
+    """Lists, shows and changes the episode files in a folder. All calls may take a while.
 
-    An episode is named by its file. Names that are not listed are refused, so that no name leads out of
-    the folder.
+    Names that are not listed are refused, so that no name leads out of the folder.
     """
 
     def __init__(self, folder: Path, draw: Callable[[Path, Path], None] | None = None) -> None:

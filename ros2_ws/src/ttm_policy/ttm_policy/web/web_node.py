@@ -38,8 +38,7 @@ class WebNode(DrivingNode):
         drives, lock = default_keyboard(context), DriverLock(parameters.page_timeout_s)
         source = WebSource(lock, Controls(page_controls(drives), context))
         self.session = TeleopSession(self, context, parameters, source)
-        layout = page_layout(context, drives)
-        robot = RobotOverRos(self, self.session, parameters, context=context, layout=layout)
+        robot = RobotOverRos(self, self.session, parameters, page_layout(context, drives))
         self._album = Album(Path(parameters.folder).expanduser())
         self._host = parameters.host
         self._server = WebServer(
