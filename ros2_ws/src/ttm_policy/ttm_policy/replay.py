@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -20,7 +19,7 @@ from ttm_policy.contract import load_contract
 from ttm_policy.parameters import SimParameters
 from ttm_policy.programs import StopSignals, run_for_ttm
 from ttm_policy.simulator.episodes import CLOCK_PERIOD_S, Interrupted, LockstepActor, PolicyIsSilent
-from ttm_policy.simulator.robot import RobotTopics
+from ttm_policy.simulator.robot import Observation, RobotTopics, Vector
 
 FIRST_S = 2.0
 """Episodes whose times begin earlier are shifted to this one: ROS takes 0 for a clock that is not there."""
@@ -92,14 +91,12 @@ class ReplayNode(RobotTopics):
     def next_time_ns(self) -> int:
         return int(self.stamps_ns[self._tick])
 
-    def publish_observation(
-        self, observation: Mapping[str, np.ndarray], executed: np.ndarray, time_ns: int
-    ) -> None:
+    def publish_observation(self, observation: Observation, executed: Vector, time_ns: int) -> None:
         super().publish_observation(observation, executed, time_ns)
         self._tick += 1
 
 
-def compare(commanded: npt.NDArray[np.float32], recorded: npt.NDArray[np.float32]) -> str:
+def compare(commanded: Vector, recorded: Vector) -> str:
     """Return how many actions, (T, A), came again bit by bit, and else where they first differ."""
     same = (commanded == recorded).all(axis=1)
     text = f"{same.sum()} of {len(same)} actions are the recorded ones bit by bit"

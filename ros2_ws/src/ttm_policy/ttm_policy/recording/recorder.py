@@ -343,10 +343,9 @@ class SceneStart:
             self._session.scene_missing(problem)
 
     def _on_answer(self, answer: Future) -> None:
-        if answer is not self._asked:  # that of an episode that was discarded
+        if self._asked is not answer:  # that of an episode that was discarded
             return
-        reply: Any = answer.result()
-        found = re.match(r"scene (\d{1,18})\b", reply.message)
+        found = re.match(r"scene (\d{1,18})\b", answer.result().message)
         self._awaited = int(found[1]) if found else None
         self._look()
 

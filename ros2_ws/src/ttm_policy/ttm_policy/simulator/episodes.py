@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -35,7 +35,7 @@ from ttm_policy.programs import StopSignals
 from ttm_policy.qos import COMMAND, LATCHED, listen
 from ttm_policy.recording.recorder import SCENE, promise
 from ttm_policy.recording.session import State
-from ttm_policy.simulator.robot import RobotTopics, SimNode
+from ttm_policy.simulator.robot import Observation, RobotTopics, SimNode, Vector
 
 LEAST_WAIT = 0.25
 """The portion of a period that is always left for messages."""
@@ -110,7 +110,7 @@ class RosActor:
         # The call is repeated if the instruction arrives after it.
         self._wait(lambda: self._call(self._reset) == wanted, limit_s, problem)
 
-    def executed(self, action: np.ndarray) -> None:
+    def executed(self, action: Vector) -> None:
         """See `ttm.sim.rollout.Actor`. It is published with the next observation."""
         self._executed = action
 
@@ -158,7 +158,7 @@ class RosActor:
 class LockstepActor(RosActor):
     """Waits for the command that answers each observation."""
 
-    def act(self, observation: Mapping[str, np.ndarray]) -> np.ndarray:
+    def act(self, observation: Observation) -> Vector:
         """See `ttm.sim.rollout.Actor`."""
         started_s, commands = time.monotonic(), self.node.commands
         stamp_ns = self.node.next_time_ns()
@@ -196,7 +196,7 @@ class FreeRunningActor(RosActor):
         super().reset(instruction)
         self._pace.restart()
 
-    def act(self, observation: Mapping[str, np.ndarray]) -> np.ndarray:
+    def act(self, observation: Observation) -> Vector:
         """See `ttm.sim.rollout.Actor`."""
         begin_s = last_clock_s = time.monotonic()
         begin_ns = self.node.next_time_ns() if self._simulated else self._system.now().nanoseconds
@@ -249,7 +249,7 @@ class Episodes:
         self._node, self._env = node, env
         kind = LockstepActor if node.parameters.lockstep else FreeRunningActor
         self.actor: LockstepActor | FreeRunningActor = kind(node, signals)
-        self._actions: dict[str, np.ndarray] = {}
+        self._actions: dict[str, Vector] = {}
         self._late: Actor = self.actor
         self._to_erase = False
 
@@ -278,11 +278,10 @@ class Episodes:
         self._late = delayed(self.actor, self._env, parameters.command_delay_s)
         recorder = _RecordingActor(self._late)
         self._to_erase = parameters.probe == "erase"
-        with ExitStack() as stack:
-            video = None
-            if parameters.video and index == 0:
-                video = EpisodeVideo(Path(parameters.video), self._node.spec.rate_hz)
-                stack.enter_context(video)
+        film: AbstractContextManager[EpisodeVideo | None] = nullcontext()
+        if parameters.video and index == 0:
+            film = EpisodeVideo(Path(parameters.video), self._node.spec.rate_hz)
+        with film as video:
             outcome = run_episode(
                 self._env,
                 recorder,
@@ -290,7 +289,7 @@ class Episodes:
                 task=parameters.task,
                 seed=seed,
                 max_ticks=parameters.max_ticks or None,
-                on_tick=lambda observation, info: self._on_tick(observation, info, seed, video),
+                on_tick=lambda seen, info: self._on_tick(seen, {**info, "seed": seed}, video),
                 gap=parameters.condition.gap,
             )
         self._actions[f"seed_{seed}"] = np.array(recorder.actions, dtype=np.float32)
@@ -300,16 +299,12 @@ class Episodes:
         return outcome
 
     def _on_tick(
-        self,
-        observation: Mapping[str, np.ndarray],
-        info: Mapping[str, Any],
-        seed: int,
-        video: EpisodeVideo | None,
+        self, observation: Observation, info: Mapping[str, Any], video: EpisodeVideo | None
     ) -> None:
         """Show the tick, and do to the memory what the probe says, before the policy acts."""
         if info["tick"] == 0:
             self._node.commands.resting = resting_action_of(self._env)
-        self._show(info, seed)
+        self._show(info)
         if video:
             cameras = {camera.name: observation[camera.name] for camera in self._node.spec.cameras}
             video.add(np.asarray(self._env.render()), cameras, info)
@@ -318,11 +313,11 @@ class Episodes:
             forget_commands(self._late)
             self._to_erase = False
 
-    def _show(self, info: Mapping[str, Any], seed: int) -> None:
+    def _show(self, info: Mapping[str, Any]) -> None:
         """Publish how the episode stands, and print a line now and then."""
-        self._node.publish_episode({**info, "seed": seed})
+        self._node.publish_episode(info)
         if info["tick"] == 0:
-            self._node.say(f"initial state {seed}: {info['instruction']}")
+            self._node.say(f"initial state {info['seed']}: {info['instruction']}")
             return
         period_s = 1.0 if self._node.parameters.episodes == 1 else 5.0  # of simulated time
         if info["tick"] % round(period_s * self._node.spec.rate_hz) == 0:
@@ -335,16 +330,16 @@ class _RecordingActor:
 
     def __init__(self, actor: Actor):
         self._actor = actor
-        self.actions: list[np.ndarray] = []
+        self.actions: list[Vector] = []
 
     def reset(self, instruction: str) -> None:
         self._actor.reset(instruction)
 
-    def act(self, observation: Mapping[str, np.ndarray]) -> np.ndarray:
+    def act(self, observation: Observation) -> Vector:
         self.actions.append(self._actor.act(observation))
         return self.actions[-1]
 
-    def executed(self, action: np.ndarray) -> None:
+    def executed(self, action: Vector) -> None:
         self._actor.executed(action)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
+from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
@@ -45,6 +46,8 @@ from ttm_policy.node_parameters import declare_parameters, read_parameters
 from ttm_policy.parameters import SimParameters
 from ttm_policy.qos import LATCHED, NEWEST, TRANSFORMS
 
+Observation = Mapping[str, npt.NDArray[Any]]
+Vector = npt.NDArray[np.float32]
 COMMAND_TIMEOUT_S = 0.3
 """Simulated time after which a twist expires, as on base controllers and MoveIt Servo. Half a second
 after the last command the odometry of a base that is simulated in ticks of 0.2 s says that it stands."""
@@ -67,23 +70,20 @@ class ReceivedCommands:
         """(A,), the action that leaves the robot in its place, for parts without a command in force."""
         qos = LATCHED if lockstep else NEWEST
         for topic, kind in codec.types().items():
-            node.create_subscription(kind, topic, self._receiver(topic), qos)
+            node.create_subscription(kind, topic, partial(self._receive, topic), qos)
 
-    def _receiver(self, topic: str) -> Any:
-        def receive(message: Any) -> None:
-            try:
-                self._codec.decode({topic: message})
-            except UserError as error:
-                said = f"{error}; it is not carried out"
-                self._node.get_logger().warning(said, throttle_duration_sec=WARN_EVERY_S)
-                return
-            self._newest[topic] = message, self.now_s
-            # Messages without a stamp (Twist, Bool) are sent once per tick: the next is the answer.
-            stamped = hasattr(message, "header")
-            if not stamped or stamp_to_ns(message.header.stamp) == self._expected_ns:
-                self._answers[topic] = message
-
-        return receive
+    def _receive(self, topic: str, message: Any) -> None:
+        try:
+            self._codec.decode({topic: message})
+        except UserError as error:
+            said = f"{error}; it is not carried out"
+            self._node.get_logger().warning(said, throttle_duration_sec=WARN_EVERY_S)
+            return
+        self._newest[topic] = message, self.now_s
+        # Messages without a stamp (Twist, Bool) are sent once per tick: the next is the answer.
+        stamped = hasattr(message, "header")
+        if not stamped or stamp_to_ns(message.header.stamp) == self._expected_ns:
+            self._answers[topic] = message
 
     def expect(self, stamp_ns: int) -> None:
         """Accept only commands for the observation of this stamp as answers from now on."""
@@ -94,11 +94,11 @@ class ReceivedCommands:
         """Return the topics on which the answer has not arrived."""
         return [topic for topic in self._codec.sinks if topic not in self._answers]
 
-    def answer(self) -> npt.NDArray[np.float32]:
+    def answer(self) -> Vector:
         """Return the complete action (A,) that answers the expected observation."""
         return self._codec.decode(self._answers)
 
-    def in_force(self) -> npt.NDArray[np.float32]:
+    def in_force(self) -> Vector:
         """Return the action (A,) that a robot would carry out now: all but goals of joints expire."""
         alive = {
             topic: message
@@ -107,7 +107,7 @@ class ReceivedCommands:
         }
         return self._codec.decode(alive, self.resting)
 
-    def standing_still(self) -> npt.NDArray[np.float32]:
+    def standing_still(self) -> Vector:
         """Return the action (A,) of velocities 0, which leaves all joints where they were sent."""
         action = self.in_force()
         for sink in (sink for sinks in self._codec.sinks.values() for sink in sinks):
@@ -140,9 +140,7 @@ class RobotTopics(Node):
         """Return the time of the next observation in ns: one tick after the last."""
         return self.time_ns + round(self.spec.control_dt_s * 1e9)
 
-    def publish_observation(
-        self, observation: Mapping[str, np.ndarray], executed: np.ndarray, time_ns: int
-    ) -> None:
+    def publish_observation(self, observation: Observation, executed: Vector, time_ns: int) -> None:
         """Publish all inputs with one stamp, and then the clock. executed: (A,), since the last one."""
         self.time_ns = time_ns
         values = {**observation, EXECUTED_ACTION: executed}
@@ -198,9 +196,7 @@ class SimNode(RobotTopics):
         norm = np.linalg.norm(self.memory[1:])
         return f"memory writes {writes:4.0f}  norm {norm:8.3f}"
 
-    def publish_observation(
-        self, observation: Mapping[str, np.ndarray], executed: np.ndarray, time_ns: int
-    ) -> None:
+    def publish_observation(self, observation: Observation, executed: Vector, time_ns: int) -> None:
         self._display.publish(ns_to_stamp(time_ns))
         super().publish_observation(observation, executed, time_ns)
 

@@ -132,20 +132,19 @@ class JoyState:
 
     def has(self, control: str) -> bool:
         """Return whether the gamepad has a control."""
-        values, place = self._find(control)
-        return place < len(values)
+        return self._value(control) is not None
 
     def __call__(self, control: str) -> float:
         """Return the deflection of a control; 0 for one that the gamepad lacks, and for no number."""
-        values, place = self._find(control)
-        value = float(values[place]) if place < len(values) else 0.0
+        value = self._value(control) or 0.0
         if not math.isfinite(value):
             return 0.0
         return max(-value, 0.0) if control.startswith("trigger") else value
 
-    def _find(self, control: str) -> tuple[Any, int]:
+    def _value(self, control: str) -> float | None:
         kind, number = control.split()
-        return (self.message.buttons if kind == "button" else self.message.axes), int(number)
+        values = self.message.buttons if kind == "button" else self.message.axes
+        return float(values[int(number)]) if int(number) < len(values) else None
 
 
 def nothing_from(node: Node, topic: str, kind: Any) -> str:

@@ -39,12 +39,11 @@ from ttm_policy.node_parameters import declare_parameters, read_parameters
 from ttm_policy.parameters import DrivingParameters
 from ttm_policy.programs import steady_timer, warn_of_duplicates
 from ttm_policy.qos import COMMAND, LATCHED
+from ttm_policy.recording.session import State
 from ttm_policy.teleop.source import Source, TeleopContext, Vector
 
 FLUSH_S = 0.5
 """The longest wait for all subscribers to acknowledge the last commands."""
-RECORDING = "recording"
-"""The state of a recorder that takes an episode, as its status says."""
 UNHEARD_AFTER_S = 3.0
 """What was never heard is reported so long after the start; a publisher may start with the session."""
 END_WITHIN_S = 1.8
@@ -277,6 +276,12 @@ class RobotOutput(Output):
         self._stop_thread.close()
 
 
+def recorder_clients(node: Node, recorder: str) -> dict[str, Client[Any, Any]]:
+    """Return clients of the services of a `recorder_node`, by the names of these."""
+    kinds = {"start": Trigger, "stop": SetBool, "discard": Trigger, "undo": Trigger}
+    return {name: node.create_client(kind, f"{recorder}/{name}") for name, kind in kinds.items()}
+
+
 class RecorderCalls:
     """The `EpisodeCalls` of a `recorder_node` in another process; answers are printed when they come."""
 
@@ -284,15 +289,12 @@ class RecorderCalls:
         """recorder: the name of the node."""
         self._node, self._name, self._state = node, recorder, ""
         node.create_subscription(String, f"{recorder}/status", self._on_status, LATCHED)
-        kinds = {"start": Trigger, "stop": SetBool, "discard": Trigger, "undo": Trigger}
-        self._clients: dict[str, Client[Any, Any]] = {
-            name: node.create_client(kind, f"{recorder}/{name}") for name, kind in kinds.items()
-        }
+        self._clients = recorder_clients(node, recorder)
 
     @property
     def is_recording(self) -> bool:
         """Whether the recorder takes an episode."""
-        return self._state == RECORDING
+        return self._state == State.RECORDING.value
 
     def ask(self, service: str, *data: bool) -> str:
         """Call a service of the recorder, and return that it is asked."""
@@ -317,11 +319,11 @@ class TeleopSession:
         self, node: Node, context: TeleopContext, parameters: DrivingParameters, source: Source
     ) -> None:
         self._node, self._source, self.context = node, source, context
-        self.output: Output = (
-            PolicyOutput(node, context, parameters.policy)
-            if parameters.policy
-            else RobotOutput(node, context, parameters, self.step)
-        )
+        self.output: Output
+        if parameters.policy:
+            self.output = PolicyOutput(node, context, parameters.policy)
+        else:
+            self.output = RobotOutput(node, context, parameters, self.step)
         self.problem = ""
         """Why the robot does not do what the person wants, or an empty text."""
         self.unheard = ""

@@ -19,7 +19,7 @@ from rclpy.node import Node
 from rclpy.publisher import Publisher
 from sensor_msgs.msg import CompressedImage
 from std_msgs.msg import Bool, String
-from std_srvs.srv import SetBool, Trigger
+from std_srvs.srv import Trigger
 
 from ttm.policy.errors import UserError, printable
 from ttm.policy.spec import CameraSpec
@@ -31,8 +31,9 @@ from ttm_policy.parameters import WebParameters
 from ttm_policy.programs import steady_timer
 from ttm_policy.qos import COMMAND, LATCHED, SENSOR
 from ttm_policy.recording.episodes import message_image_size, unpacked
+from ttm_policy.recording.session import State
 from ttm_policy.teleop.controls import Controls
-from ttm_policy.teleop.session import TeleopSession
+from ttm_policy.teleop.session import TeleopSession, recorder_clients
 from ttm_policy.teleop.source import Source, Wish
 from ttm_policy.web.access import DriverLock
 
@@ -218,7 +219,6 @@ DIAGNOSTICS_S = 3.0
 """What a node has reported longer ago than this is not shown any more."""
 MOST_REPORTS, LONGEST_NAME, LONGEST_REPORT = 12, 100, 300
 """Nodes whose complaints are shown, and the characters of their names and of what they say."""
-READY = "ready"
 RECORDER: dict[str, Any] = {"state": str, "instruction": str, "ticks": int}
 RECORDER |= {"missing": list, "silent": list, "remaining_s": 0.0, "problem": "", "cadence": ""}
 """What the page shows of a recorder's status; see `read_json`."""
@@ -255,10 +255,7 @@ class RobotOverRos:
         self.cameras = LiveCameras(node, [*views, *session.context.contract.images])
         """The cameras, that for people first."""
         self._instruction = node.create_publisher(String, "instruction", LATCHED)
-        kinds = {"start": Trigger, "stop": SetBool, "discard": Trigger}
-        self._clients: dict[str, Client[Any, Any]] = {
-            name: node.create_client(kind, f"{recorder}/{name}") for name, kind in kinds.items()
-        }
+        self._clients = recorder_clients(node, recorder)
         self._stop_button = StopButton(node)
         node.create_subscription(String, f"{recorder}/status", self._on_recorder, LATCHED)
         node.create_subscription(DiagnosticArray, "/diagnostics", self._on_diagnostics, 10)
@@ -319,7 +316,7 @@ class RobotOverRos:
         return f"instruction: {text}"
 
     def _require_ready(self) -> None:
-        if self._recorder is not None and self._recorder["state"] != READY:
+        if self._recorder is not None and self._recorder["state"] != State.READY.value:
             raise UserError("an episode is being recorded; stop or discard it first")
 
     def _reasons(self) -> list[str]:
