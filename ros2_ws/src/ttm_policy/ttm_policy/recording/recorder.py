@@ -16,7 +16,6 @@ from diagnostic_msgs.msg import DiagnosticStatus, KeyValue
 from rclpy.node import Node
 from rclpy.qos import DurabilityPolicy, QoSProfile, ReliabilityPolicy
 from rclpy.subscription import Subscription
-from rclpy.task import Future
 from std_msgs.msg import String
 from std_srvs.srv import SetBool, Trigger
 
@@ -323,7 +322,7 @@ class SceneStart:
         self._client = node.create_client(Trigger, f"{simulator}/same_scene")
         node.create_subscription(String, f"{simulator}/episode", self._on_episode, LATCHED)
         self._until_s: float | None = None
-        self._asked: Future | None = None
+        self._asked: Any = None
         self._awaited: int | None = None
         self._newest = -1
 
@@ -342,7 +341,7 @@ class SceneStart:
             problem = f"{self._simulator} has not begun the scene within {WITHIN_S:g} s"
             self._session.scene_missing(problem)
 
-    def _on_answer(self, answer: Future) -> None:
+    def _on_answer(self, answer: Any) -> None:
         if self._asked is not answer:  # that of an episode that was discarded
             return
         found = re.match(r"scene (\d{1,18})\b", answer.result().message)
