@@ -208,8 +208,8 @@ class Stamper:
     def __init__(self, *, simulated: bool) -> None:
         """simulated: whether the stamps are in simulated time."""
         self._simulated = simulated
-        self._published_ns: list[int] = []
-        self._stamps_ns: list[int] = []
+        self._notes: list[tuple[int, int]] = []
+        """When something was published, and the newest stamp until then, in this order."""
         self._waiting: list[tuple[int, str, Any]] = []
 
     def take(self, topic: str, stamp_ns: int, published_ns: int, message: Any) -> list[Stamped]:
@@ -228,15 +228,13 @@ class Stamper:
         released: list[Stamped] = []
         if self._contradicts(stamp_ns, published_ns):
             released = self.flush()
-            self._published_ns, self._stamps_ns = [], []
-        place = bisect_right(self._published_ns, published_ns)
-        newest = max(stamp_ns, self._stamps_ns[place - 1]) if place else stamp_ns
-        self._published_ns.insert(place, published_ns)
-        self._stamps_ns.insert(place, newest)
-        for later in range(place + 1, len(self._stamps_ns)):
-            self._stamps_ns[later] = max(self._stamps_ns[later], newest)
-        if len(self._published_ns) > MOST_NOTES:
-            del self._published_ns[: MOST_NOTES // 2], self._stamps_ns[: MOST_NOTES // 2]
+            self._notes = []
+        place = bisect_right(self._notes, published_ns, key=itemgetter(0))
+        newest_ns = max(stamp_ns, self._notes[place - 1][1]) if place else stamp_ns
+        later = [(when_ns, max(stamp, newest_ns)) for when_ns, stamp in self._notes[place:]]
+        self._notes[place:] = [(published_ns, newest_ns), *later]
+        if len(self._notes) > MOST_NOTES:
+            del self._notes[: MOST_NOTES // 2]
         return released + self._release(published_ns)
 
     def flush(self) -> list[Stamped]:
@@ -245,9 +243,9 @@ class Stamper:
 
     def _contradicts(self, stamp_ns: int, published_ns: int) -> bool:
         """Return whether the simulation has begun again, or the system clock was set back."""
-        if not self._stamps_ns:
+        if not self._notes:
             return False
-        newer_ns = (stamp_ns - self._stamps_ns[-1], published_ns - self._published_ns[-1])
+        newer_ns = (published_ns - self._notes[-1][0], stamp_ns - self._notes[-1][1])
         return min(newer_ns) < -SET_NS and max(newer_ns) > 0
 
     def _release(self, before_ns: int | None) -> list[Stamped]:
@@ -258,7 +256,7 @@ class Stamper:
             if before_ns is not None and published_ns >= before_ns:
                 self._waiting.append((published_ns, topic, message))
                 continue
-            place = bisect_right(self._published_ns, published_ns)
+            place = bisect_right(self._notes, published_ns, key=itemgetter(0))
             if place:  # before the first stamp, nothing is recorded
-                released.append((topic, self._stamps_ns[place - 1], message))
+                released.append((topic, self._notes[place - 1][1], message))
         return released

@@ -19,6 +19,7 @@ from aiohttp import WSMsgType, web
 from aiohttp.http import HttpProcessingError
 
 from ttm.policy.errors import UserError, require_instruction
+from ttm_policy.parameters import WebParameters
 from ttm_policy.web.access import HEADERS, Access, DriverLock, Greeter, PendingConnections
 from ttm_policy.web.robot import RobotOverRos
 from ttm_policy.web.views import Album
@@ -288,22 +289,14 @@ START_S = 10.0
 
 
 class WebServer:
-    """Serves the page from a thread of its own.
-
-    token: the first part of every path. host, port: where to listen; port 0 takes a free one.
-    """
+    """Serves the page from a thread of its own."""
 
     def __init__(
-        self,
-        robot: RobotOverRos,
-        album: Album,
-        lock: DriverLock,
-        *,
-        token: str,
-        host: str = "127.0.0.1",
-        port: int = 0,
+        self, robot: RobotOverRos, album: Album, lock: DriverLock, parameters: WebParameters
     ) -> None:
-        self._album, self._token, self._host, self._port = album, token, host, port
+        """parameters: token, the first part of every path; host and port, where 0 takes a free one."""
+        self._album, self._token = album, parameters.token
+        self._host, self._port = parameters.host, parameters.port
         names = count()
         self._new_page = lambda: PageSocket(f"page {next(names)}", robot, album, lock)
         self._pages: set[PageSocket] = set()
