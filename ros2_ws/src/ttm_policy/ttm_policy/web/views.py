@@ -62,7 +62,6 @@ KEYS: Mapping[str, Sequence[Sequence[str]]] = {
 }
 """Kind of widget -> the keys of the first one, the second one, and so on."""
 KEY_NAMES = {"ArrowUp": "↑", "ArrowDown": "↓", "ArrowLeft": "←", "ArrowRight": "→"}
-KEY_NAMES["Space"] = "space"
 
 
 class _Value(NamedTuple):
