@@ -241,13 +241,11 @@ def test_bags_that_say_nothing_need_rate_and_instruction(tmp_path, contract):
     metadata = tmp_path / "bags" / "bag_00000" / "metadata.yaml"
     text = metadata.read_text()
     metadata.write_text(text.replace("ttm_episode", "else"))
-    with pytest.raises(
-        UserError, match=r"bag_00000 nor .* says the control rate; give it by --rate-hz"
-    ):
+    with pytest.raises(UserError, match=r"bag_00000 and .* lack the control rate; give --rate-hz"):
         back(tmp_path, contract)
     metadata.write_text(text.replace("ttm_spec", "else"))
     contract.write_text(CONTRACT)
-    with pytest.raises(UserError, match="says 3 Hz, but the rate is 5; convert it alone"):
+    with pytest.raises(UserError, match="says 3 Hz, not 5; convert it alone"):
         back(tmp_path, contract, rate_hz=5.0)
     metadata.write_text(text)
     contract.write_text(CONTRACT + EXECUTED)

@@ -28,7 +28,7 @@ from ttm_policy.recording.recorder import Recorder, SceneStart
 from ttm_policy.recording.session import RecordingSession
 from ttm_policy.session import PolicySession
 from ttm_policy.simulator.episodes import Scenes
-from ttm_policy.teleop.outputs import RecorderCalls
+from ttm_policy.teleop.session import RecorderCalls
 from ttm_policy.web.robot import LONGEST_NAME, LONGEST_REPORT, MOST_REPORTS, RECORDER, RobotOverRos
 
 GOOD = {"state": "ready", "episodes": 2, "silent": ["head"], "lost": {"head": 1}, "remaining_s": 3}

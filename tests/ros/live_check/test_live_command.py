@@ -60,7 +60,7 @@ def test_rivals_types_and_quality_of_service_are_told(nodes: Callable[[str], Nod
     other.create_subscription(Bool, "gripper", print, 10)
     late, rival = _finding(watcher, "cmd_vel", 2).problems
     assert late == (
-        "teleop would not receive it (volatile publisher and transient local subscription); "
+        "teleop would not hear it (volatile publisher and transient local subscription); "
         "use the default QoS"
     )
     assert rival == "teleop sends it, too; end that node before the policy starts"
@@ -86,5 +86,5 @@ def test_an_emergency_stop_of_another_type_is_told() -> None:
     assert _button(one) == Finding("e_stop", "sent by button")
     assert _button(one, other) == Finding("e_stop", "sent by button, panel")
     (problem,) = _button(("button", "std_msgs/msg/String")).problems
-    assert "it is published as std_msgs/String, which no node of this package hears" in problem
+    assert "it is published as std_msgs/String, not as std_msgs/Bool; send std_msgs/Bool" in problem
     assert _button().seen == "nobody publishes it: no button stops the policy"

@@ -22,10 +22,9 @@ from ttm.datasets import check_dataset, open_dataset
 from ttm.datasets.hdf5 import remove_leftovers
 from ttm.policy import ActionPart, CameraSpec, PolicySpec, ProprioceptionSpec, UserError
 from ttm_policy.contract import load_contract
-from ttm_policy.recording import sink as episode_sink
+from ttm_policy.recording import episodes as episode_sink
+from ttm_policy.recording.episodes import EpisodeSink, GivenSpec
 from ttm_policy.recording.matching import Tick
-from ttm_policy.recording.sink import EpisodeSink
-from ttm_policy.recording.values import GivenSpec
 
 CONTRACT = """
 robot: cart
@@ -110,7 +109,7 @@ def test_a_bad_value_ends_the_episode_and_the_next_one_is_recorded(sink, tmp_pat
         sink.put(tick_at(number))
     sink.finish(2, "wave", None)
     failed, written = sink.results.get(timeout=180), sink.results.get(timeout=180)
-    assert "action 'base'[0] is 3.0; the spec wants -1 to 1" in failed.reason
+    assert "action 'base'[0] is 3.0; the spec wants -1 to 1" in failed.problem
     assert failed.number == 1
     assert written.path.name == "episode_00000.hdf5"
     sink.close()
@@ -149,7 +148,7 @@ import itertools, sys, threading, time
 from pathlib import Path
 sys.path.insert(0, sys.argv[2])
 from test_episode_sink import NEWEST, SPEC, EpisodeSink, GivenSpec, load_contract, tick_at
-from ttm_policy.recording import sink as episode_sink
+from ttm_policy.recording import episodes as episode_sink
 
 episode_sink.FLUSH_S = 0.01
 folder = Path(sys.argv[1])

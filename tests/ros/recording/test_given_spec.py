@@ -8,7 +8,7 @@ from ttm.policy import UserError
 from ttm.sim.kitchen.spec import SPEC
 from ttm.sim.shipped import SHIPPED
 from ttm_policy.contract import load_contract
-from ttm_policy.recording.values import read_given_spec
+from ttm_policy.recording.episodes import read_given_spec
 
 SIZES = {camera.name: (camera.height, camera.width) for camera in SPEC.cameras}
 

@@ -13,9 +13,8 @@ from ttm.datasets import EpisodeWriter, open_dataset
 from ttm.policy import ActionPart, PolicySpec, ProprioceptionSpec, UserError
 from ttm.policy.errors import MalformedObservation
 from ttm_policy.contract import load_contract
+from ttm_policy.recording.episodes import EpisodeRows, TickValues
 from ttm_policy.recording.matching import Tick
-from ttm_policy.recording.sink import EpisodeRows
-from ttm_policy.recording.values import MeasuredMotion, TickValues
 
 CONTRACT = """
 robot: arm
@@ -100,9 +99,8 @@ def test_no_orientation_is_refused(path: Path) -> None:
     good, bad = values.observation(tick(0)), values.observation(tick(1, (0.0, 0.0, 0.0, 0.0)))
     assert good is not None
     assert bad is not None
-    motion = MeasuredMotion(values.contract, SPEC)
     with pytest.raises(MalformedObservation, match=r"has orientation .*; check its driver"):
-        motion.action(np.zeros(SPEC.action_size, np.float32), good, bad)
+        values.measured(np.zeros(SPEC.action_size, np.float32), good, bad)
 
 
 @pytest.mark.parametrize(

@@ -314,7 +314,7 @@ def test_wrong_parameters_are_one_line(start_node: Any, tmp_path: Path) -> None:
     for parameters, message in (
         (
             {"contract": str(default_contract())},
-            "no control rate is known; set rate_hz, write it into the contract",
+            "no control rate is known; set rate_hz",
         ),
         ({"contract": str(default_contract()), "rate_hz": 5.0}, "its values are 11"),
         ({"rate_hz": 10.0, "spec": "shipped"}, "shipped says 5 Hz, but the rate is 10"),

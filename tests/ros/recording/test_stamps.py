@@ -12,8 +12,8 @@ from sensor_msgs.msg import CompressedImage
 from ttm.datasets.frames import encode_jpeg
 from ttm.policy import CameraSpec, UserError
 from ttm_policy.contract import ActionSink, Field, ImageSource, RobotContract
+from ttm_policy.recording.episodes import GivenSpec
 from ttm_policy.recording.matching import MOST_NOTES, Stamped, Stamper, header_ns
-from ttm_policy.recording.values import GivenSpec
 
 
 def test_messages_get_the_newest_stamp_published_before_them() -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from ttm.datasets import EpisodeReader, EpisodeWriter
 from ttm.policy import ActionPart, PolicySpec, ProprioceptionSpec, UserError
-from ttm_policy.replay import Comparison, stamps_ns
+from ttm_policy.replay import compare, stamps_ns
 
 SPEC = PolicySpec(
     robot="arm",
@@ -59,8 +59,8 @@ def test_times_that_are_no_stamps_are_one_line(
 def test_the_comparison_names_the_first_tick_that_differs() -> None:
     recorded = np.zeros((3, 2), np.float32)
     commanded = recorded.copy()
-    assert str(Comparison(commanded, recorded)) == "3 of 3 actions are the recorded ones bit by bit"
+    assert compare(commanded, recorded) == "3 of 3 actions are the recorded ones bit by bit"
     commanded[1, 1] = 0.25
-    text = str(Comparison(commanded, recorded))
+    text = compare(commanded, recorded)
     assert text.startswith("2 of 3 actions")
     assert "tick 1 is the first that differs, and the largest difference is 0.25" in text

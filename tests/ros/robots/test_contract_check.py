@@ -27,7 +27,7 @@ TIMING = re.compile(
 def _check(contract: Path, seconds: float, **options: Any) -> tuple[int, str]:
     """Run the process that the command starts, and return its exit code and output."""
     values = {"contract": str(contract), "seconds": seconds, "max_age_s": 60.0, **options}
-    module = ["ttm_policy.live_check", json.dumps(values)]
+    module = ["ttm_policy", "live_check", json.dumps(values)]
     return _run(*module)
 
 
@@ -119,7 +119,6 @@ def test_each_difference_is_told_with_its_remedy(start_robot: Any, config: Path)
         "joint 'elbow_flex_joint' is not in joint_states, which has: ",
         "is in frame 'map'; the contract accepts 'odom'",
         "it is taken as geometry_msgs/TwistStamped, not as geometry_msgs/Twist; write that type",
-        "with fields such as twist.linear.x, …",
         "nobody listens to it; geometry_msgs/TwistStamped is there as: /cmd_vel, /servo/twist",
         "ok     e_stop",
         "nobody publishes it: no button stops the policy",

@@ -9,8 +9,8 @@ import pytest
 from std_srvs.srv import Trigger
 
 from ttm_policy.messages import ResetReply
-from ttm_policy.simulator import actors
-from ttm_policy.simulator.actors import ANSWER_TIMEOUT_S, RosActor
+from ttm_policy.simulator import episodes
+from ttm_policy.simulator.episodes import ANSWER_TIMEOUT_S, RosActor
 
 REPLY = ResetReply("pick up the red can")
 
@@ -34,7 +34,7 @@ class SlowPolicy:
 
 def test_a_policy_that_is_slow_to_answer_is_given_longer(monkeypatch: pytest.MonkeyPatch) -> None:
     policy = SlowPolicy(3 * ANSWER_TIMEOUT_S)
-    monkeypatch.setattr(actors, "time", SimpleNamespace(monotonic=lambda: policy.now_s))
+    monkeypatch.setattr(episodes, "time", SimpleNamespace(monotonic=lambda: policy.now_s))
     actor: Any = object.__new__(RosActor)
     actor._answer_timeout_s, actor.spin = ANSWER_TIMEOUT_S, policy.spin
     answers = [actor._call(policy) for _ in range(4)]

@@ -29,7 +29,7 @@ def test_commands_of_the_old_memory_are_not_carried_out_after_it_was_erased() ->
     vars(episodes).update(values, _show=lambda *_: None)
     done = []
     for tick in range(6):
-        episodes._on_tick({}, {"tick": tick, "go": tick >= 3}, 0, None)
+        episodes._on_tick({}, {"tick": tick, "go": tick >= 3}, None)
         assert actor.erase_memory.call_count == (tick >= 3)
         done.append(late.act({})[0])
     assert done == pytest.approx([0, 0, 0.1, 0, 0, 0.1])

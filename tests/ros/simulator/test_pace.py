@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ttm_policy.simulator.actors import Pace
+from ttm_policy.simulator.episodes import Pace
 
 
 def _run(pace: Pace, work_s: list[float]) -> float:
@@ -18,13 +18,11 @@ def _run(pace: Pace, work_s: list[float]) -> float:
 def test_simulating_and_rendering_come_off_the_waiting_time() -> None:
     pace = Pace(0.2)
     assert _run(pace, [0.03, 0.14, 0.0, 0.05] * 25) == pytest.approx(100 * 0.2 + 0.05)
-    assert pace.achieved() == pytest.approx(1.0)
 
 
-def test_a_simulation_that_is_too_slow_does_not_catch_up_and_says_so() -> None:
+def test_a_simulation_that_is_too_slow_does_not_catch_up() -> None:
     pace = Pace(0.2)
     assert _run(pace, [0.35] * 50) == pytest.approx(0.15 + 50 * 0.4)
-    assert pace.achieved() == pytest.approx(0.5, rel=0.02)
     assert pace.next_end(500.0) == pytest.approx(500.05), "commands still have time to arrive"
     assert pace.next_end(500.06) == pytest.approx(500.25)
 
@@ -33,6 +31,4 @@ def test_waiting_for_the_policy_is_no_delay() -> None:
     pace = Pace(0.2)
     _run(pace, [0.01] * 3)
     pace.restart()
-    assert pace.achieved() == 1.0
     assert pace.next_end(1000.0) == pytest.approx(1000.2)
-    assert pace.achieved() == pytest.approx(1.0)

@@ -27,8 +27,7 @@ from ttm_policy.messages import ResetReply, stamp_to_ns
 from ttm_policy.parameters import SimParameters
 from ttm_policy.qos import COMMAND, LATCHED
 from ttm_policy.recording.recorder import SCENE, promise
-from ttm_policy.simulator.actors import Interrupted
-from ttm_policy.simulator.episodes import Scenes
+from ttm_policy.simulator.episodes import Interrupted, Scenes
 from ttm_policy.simulator.robot import SimNode
 
 WAIT_S = 120.0

@@ -38,7 +38,7 @@ def test_defaults_drive_everything_and_are_read_as_they_are_printed(
     driven = Counter((drive.part, drive.value) for drive in controls.drives)
     assert driven == Counter((part.name, i) for part in SPEC.actions for i in range(part.size))
     file = tmp_path / "controls.yaml"
-    file.write_text(print_controls(controls, device, SPEC))
+    file.write_text(print_controls(controls, device))
     assert read_controls(str(file), device, SPEC) == controls
     other = "gamepad" if device == "keyboard" else "keyboard"
     assert read_controls(str(file), other, SPEC) is None
@@ -48,7 +48,7 @@ def test_every_key_is_read_as_it_is_printed(tmp_path: Path) -> None:
     file = tmp_path / "controls.yaml"
     drives = [Drive("base", 0, plus) for plus in ('"', "\\", "'", "y", "1", "#", "up")]
     controls = ControlMap(tuple(drives), gives_back="enter")
-    file.write_text(print_controls(controls, "keyboard", SPEC))
+    file.write_text(print_controls(controls, "keyboard"))
     assert read_controls(str(file), "keyboard", SPEC) == controls
 
 

@@ -13,7 +13,7 @@ from std_srvs.srv import SetBool, Trigger
 from teleoperation import ServedNodes
 
 from ttm_policy.qos import LATCHED
-from ttm_policy.teleop.outputs import RecorderCalls
+from ttm_policy.teleop.session import RecorderCalls
 
 
 def test_each_key_calls_its_service() -> None:
@@ -29,21 +29,20 @@ def test_each_key_calls_its_service() -> None:
         return answer
 
     calls = RecorderCalls(person, "recorder")
-    assert calls.undo() == "recorder is not there; start it, or set recorder to its name"
+    assert calls.ask("undo") == "recorder is not there; start it, or set recorder to its name"
     for name in ("start", "discard", "undo"):
         recorder.create_service(Trigger, f"~/{name}", serve(name))
     recorder.create_service(SetBool, "~/stop", serve("stop"))
     status = recorder.create_publisher(String, "~/status", LATCHED)
 
-    def press(call: Callable[[], str], name: str, data: bool | None = None) -> None:
-        nodes.until(lambda: call() == "asking recorder")
-        nodes.until(lambda: (name, data) in called)
+    def press(name: str, *data: bool) -> None:
+        nodes.until(lambda: calls.ask(name, *data) == "asking recorder")
+        nodes.until(lambda: (name, data[0] if data else None) in called)
 
-    press(calls.start_or_stop, "start")
-    press(calls.discard, "discard")
-    press(calls.undo, "undo")
-    press(calls.stop_as_failure, "stop", False)
+    for name in ("start", "discard", "undo"):
+        press(name)
+    press("stop", False)
+    assert not calls.is_recording
     status.publish(String(data=json.dumps({"state": "recording"})))
-    nodes.until(lambda: calls._state == "recording")
-    press(calls.start_or_stop, "stop", True)
+    nodes.until(lambda: calls.is_recording)
     nodes.close()

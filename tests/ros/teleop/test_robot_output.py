@@ -14,8 +14,8 @@ from ttm.sim.kitchen.spec import SPEC
 from ttm_policy.contract import Workspace, load_contract
 from ttm_policy.inputs import PERIOD_S, StampedObservation
 from ttm_policy.parameters import TeleopParameters
-from ttm_policy.teleop import outputs as robot_output
-from ttm_policy.teleop.outputs import RobotOutput
+from ttm_policy.teleop import session as robot_output
+from ttm_policy.teleop.session import RobotOutput
 from ttm_policy.teleop.source import TeleopContext
 
 

@@ -9,8 +9,7 @@ from teleoperation import FakeSource, kitchen_context
 
 from ttm_policy.parameters import TeleopParameters
 from ttm_policy.teleop import session as teleop_session
-from ttm_policy.teleop.outputs import Output
-from ttm_policy.teleop.session import TeleopSession
+from ttm_policy.teleop.session import Output, TeleopSession
 from ttm_policy.teleop.source import Vector
 
 
@@ -35,7 +34,7 @@ class NotedOutput(Output):
 @pytest.fixture
 def session(monkeypatch: pytest.MonkeyPatch) -> TeleopSession:
     for name, made in (("RobotOutput", NotedOutput), ("DiagnosticStatus", MagicMock()),
-                       ("DiagnosticArray", MagicMock())):  # fmt: skip
+                       ("DiagnosticsTopic", MagicMock())):  # fmt: skip
         monkeypatch.setattr(teleop_session, name, made)
     return TeleopSession(MagicMock(), kitchen_context(), TeleopParameters(), FakeSource("hand"))
 

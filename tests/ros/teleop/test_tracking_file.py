@@ -23,16 +23,16 @@ def test_what_is_printed_is_read_as_it_is(context: TeleopContext, tmp_path: Path
         default, scale=0.5, turn_scale=2.0, axes=("-z", "-x", "y"), clutch="hand/clutch"
     )
     for hand in (default, changed):
-        file.write_text(print_tracking(hand, "pose", SPEC))
+        file.write_text(print_tracking(hand, "pose"))
         assert (
             read_tracking(str(file), "pose", TrackingMap("t", "c", default.controls), SPEC) == hand
         )
     leader = TrackingMap("leader", "button 1", default.controls, joints={"elbow": "leader_elbow"})
-    file.write_text(print_tracking(leader, "leader", SPEC))
+    file.write_text(print_tracking(leader, "leader"))
     assert read_tracking(str(file), "leader", replace(leader, joints={}), SPEC) == leader
     assert read_tracking(str(file), "pose", default, SPEC) == default
     without = replace(leader, controls=replace(default.controls, drives=()))
-    file.write_text(print_tracking(without, "leader", SPEC))
+    file.write_text(print_tracking(without, "leader"))
     assert read_tracking(str(file), "leader", leader, SPEC) == without
     np.testing.assert_array_equal(changed.matrix @ [1, 2, 3], [-3, -1, 2])
 

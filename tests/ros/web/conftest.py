@@ -14,6 +14,7 @@ from teleoperation import kitchen_context
 
 from ttm.datasets import EpisodeWriter
 from ttm.policy import ActionPart, CameraSpec, PolicySpec, UserError
+from ttm_policy.parameters import WebParameters
 from ttm_policy.teleop.controls import default_keyboard
 from ttm_policy.web.access import DriverLock
 from ttm_policy.web.robot import LiveCameras, LiveFrame, RobotOverRos
@@ -101,7 +102,9 @@ class Served:
         self.robot, self.lock, self.folder = NotedRobot(), DriverLock(timeout_s), folder
         self.drawn: list[Path] = []
         self.album = Album(folder, self._draw)
-        self.server = WebServer(self.robot, self.album, self.lock, token=TOKEN)
+        self.server = WebServer(
+            self.robot, self.album, self.lock, WebParameters(token=TOKEN, port=0)
+        )
         self.server.start()
         self.address = self.server.address
         self.origin = self.address.removesuffix(f"/{TOKEN}/")

@@ -9,11 +9,12 @@ It counts what the policy makes of them: when its actions arrive, and what it sa
 from __future__ import annotations
 
 import json
+import math
 import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -26,7 +27,7 @@ from ttm.policy.spec import PolicySpec
 from ttm_policy.contract import EXECUTED_ACTION, RobotContract, load_contract
 from ttm_policy.messages import check_fields, input_types, ns_to_stamp, observation_messages
 from ttm_policy.node_parameters import declare_parameters, read_parameters
-from ttm_policy.parameters import NodeParameters, Parameter
+from ttm_policy.parameters import NodeParameters, file_path, param
 from ttm_policy.programs import StopSignals, run_with_ros
 from ttm_policy.qos import SENSOR
 
@@ -38,17 +39,13 @@ VALUE = 0.1
 class FakeSensorsParameters(NodeParameters):
     """The parameters of `fake_sensors`."""
 
-    spec: Annotated[str, Parameter("The policy's spec as JSON, which has the sizes.")] = ""
-    contract: Annotated[
-        str, Parameter("YAML file of the robot's topics. By default that of the simulated robot.")
-    ] = ""
-    rate_hz: Annotated[
-        float, Parameter("Messages of each input per second.", unit="Hz", positive=True)
-    ] = 30.0
-    seconds: Annotated[
-        float, Parameter("How long to count, from the first action on.", unit="s", positive=True)
-    ] = 60.0
-    out: Annotated[str, Parameter("File for the times of all actions, as JSON.", is_path=True)] = ""
+    spec: str = param("", "The policy's spec as JSON, which has the sizes.")
+    contract: str = param("", "YAML file of the topics. By default that of the simulated robot.")
+    rate_hz: float = param(30.0, "Messages of each input per second.", unit="Hz", positive=True)
+    seconds: float = param(
+        60.0, "How long to count, from the first action on.", unit="s", positive=True
+    )
+    out: str = file_path("", "File for the times of all actions, as JSON.")
 
 
 class FakeSensors(Node):
@@ -77,10 +74,8 @@ class FakeSensors(Node):
     @property
     def done(self) -> bool:
         """Whether the time for counting is over."""
-        return (
-            bool(self.arrivals_s)
-            and time.monotonic() - self.arrivals_s[0] > self.parameters.seconds
-        )
+        first_s = self.arrivals_s[0] if self.arrivals_s else math.inf
+        return time.monotonic() - first_s > self.parameters.seconds
 
     def _publish(self) -> None:
         stamp = ns_to_stamp(self.get_clock().now().nanoseconds)
@@ -110,18 +105,14 @@ def _values(contract: RobotContract, spec: PolicySpec) -> dict[str, npt.NDArray[
     return {**values, EXECUTED_ACTION: np.zeros(spec.action_size, np.float32)}
 
 
-def _count(node: FakeSensors, signals: StopSignals) -> None:
-    executor = SingleThreadedExecutor()
+def _run() -> int:
+    node, signals, executor = FakeSensors(), StopSignals(), SingleThreadedExecutor()
     executor.add_node(node)
     while not node.done and not signals.requested:
         executor.spin_once(timeout_sec=0.1)
     if node.parameters.out:
         figures = {"arrivals_s": node.arrivals_s, "diagnostics": node.diagnostics}
         Path(node.parameters.out).write_text(json.dumps(figures))
-
-
-def _run() -> int:
-    _count(FakeSensors(), StopSignals())
     return 0
 
 

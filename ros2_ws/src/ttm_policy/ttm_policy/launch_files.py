@@ -235,6 +235,5 @@ def _argument(parameters: Sequence[DeclaredParameter]) -> DeclareLaunchArgument:
     texts += [
         f"With sim:=true: {p.about.help}" for p in parameters[1:] if p.about.help != about.help
     ]
-    return DeclareLaunchArgument(
-        first.name, default_value=first.default_text, description=" ".join(texts)
-    )
+    text = " ".join(texts)
+    return DeclareLaunchArgument(first.name, default_value=first.default_text, description=text)

@@ -48,9 +48,7 @@ class LaunchParameters(NodeParameters):
         "Namespace of the nodes and their topics, such as left_robot. A simulated robot publishes its "
         "clock and transforms there, too.",
     )
-    params_file: str = file_path(
-        "", "YAML file with parameters of the nodes. Given arguments overrule it."
-    )
+    params_file: str = file_path("", "YAML file of parameters. Given arguments overrule it.")
     cmd_vel: str = _topic("cmd_vel")
     servo: str = _topic("servo")
     gripper: str = _topic("gripper")
@@ -64,7 +62,7 @@ class SimulatedLaunchParameters(LaunchParameters):
 
     sim: bool = param(False, "Start the simulated robot too.")
     use_sim_time: bool = param(
-        False, "Take the time from /clock. By default as params_file says, or else as sim."
+        False, "Take the time from /clock. By default as params_file, or sim."
     )
 
 
@@ -88,9 +86,7 @@ class RecordLaunchParameters(SimulatedLaunchParameters):
         "Serve a web page by which a person drives the robot and records. By default as sim, unless "
         "teleop is true and there is no checkpoint.",
     )
-    teleop: bool = param(
-        False, "Start teleop_node too, by which a person drives the robot with a gamepad."
-    )
+    teleop: bool = param(False, "Start teleop_node too: a person drives with a gamepad.")
     checkpoint: str = file_path(
         "",
         "With sim:=true, let this policy drive, and take over from it by the page or the gamepad. "
@@ -109,13 +105,12 @@ Given = Mapping[type[NodeParameters], Mapping[str, Any]]
 
 def read_value(parameter: DeclaredParameter, text: str) -> Any:
     """Return the value of an argument, a path without ~. Raises `UserError` for a wrong type or range."""
+    argument = f"argument {parameter.name}"
     try:
         value = _BOOLS[text.lower()] if parameter.type is bool else parameter.type(text)
     except (KeyError, ValueError):
-        raise UserError(
-            f"argument {parameter.name} is '{text}'; give {_KINDS[parameter.type]}"
-        ) from None
-    parameter.check(value, label=f"argument {parameter.name}")
+        raise UserError(f"{argument} is '{text}'; give {_KINDS[parameter.type]}") from None
+    parameter.check(value, label=argument)
     return os.path.expanduser(str(value)) if parameter.about.is_path else value
 
 
@@ -134,9 +129,7 @@ def read_values(kinds: Sequence[type[NodeParameters]], given: Mapping[str, str])
 def check_name(argument: str, text: str) -> str:
     """Return the name of a topic or namespace. Raises `UserError` if ROS does not accept it."""
     if not re.fullmatch(r"(/|~/)?[A-Za-z_]\w*(/[A-Za-z_]\w*)*", text, re.ASCII):
-        raise UserError(
-            f"argument {argument} is '{text}'; give names of letters, digits and _, such as left/cmd_vel"
-        )
+        raise UserError(f"argument {argument} is '{text}'; give names of letters, digits and _")
     return text
 
 
@@ -148,9 +141,8 @@ _PARAMETERS = "ros__parameters"
 def write_parameters(path: Path, values: Mapping[str, Any], *, node: str = "") -> Path:
     """Write a parameter file for a node: it overrules all files before it.
 
-    Without the node's name, every later file overrules it. ROS applies the sections of parameter files in
-    the order in which their names first appear, so that `/**` in one file may overrule the node's own
-    section of a later file. The sections written here have names of their own, so that the later file wins.
+    Without the node's name, every later file overrules it. ROS applies sections in the order in which their
+    names first appear in all files; these have names of their own, so that the later file wins.
     """
     section = {f"/**/{node or '*'}": {_PARAMETERS: dict(values)}}
     text = yaml.safe_dump(section, allow_unicode=True, width=10_000)
@@ -174,13 +166,11 @@ def require_sections(path: str, nodes: Sequence[str]) -> None:
     if not any(_matches(name, node) for name in names for node in nodes):
         found = ", ".join(names) or "no section with ros__parameters"
         remedy = " or ".join(f"/**/{name}" for name in own)
-        raise UserError(
-            f"params_file {path} has nothing for {' or '.join(nodes)}, but {found}; name the section {remedy}"
-        )
+        lacks = f"has nothing for {' or '.join(nodes)}, but {found}"
+        raise UserError(f"params_file {path} {lacks}; name the section {remedy}")
     meant = [name.rpartition("/")[2] for name in names]
-    require_known(
-        "node, named in params_file,", meant, own, cutoff=0.88
-    )  # joy_teleop_node is another
+    # joy_teleop_node is another node than teleop_node
+    require_known("node, named in params_file,", meant, own, cutoff=0.88)
 
 
 def _sections(content: Any, prefix: str) -> Iterator[str]:

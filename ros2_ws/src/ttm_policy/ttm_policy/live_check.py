@@ -6,11 +6,11 @@ It listens for a while, and says of each topic what there is, what is wrong, and
 from __future__ import annotations
 
 import math
-import sys
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -24,7 +24,7 @@ from sensor_msgs.msg import JointState
 from std_msgs.msg import String
 
 from ttm.policy.errors import ObservationError, UserError, printable
-from ttm.policy.spec import CameraSpec, PolicySpec, read_checkpoint_spec
+from ttm.policy.spec import CameraSpec, read_checkpoint_spec
 from ttm_policy.contract import JOINT_TYPES, ImageSource, RobotContract, VectorSource, load_contract
 from ttm_policy.guards import E_STOP_TOPIC, require_contrast, require_frame_id, require_plausible
 from ttm_policy.inputs import JointStates
@@ -71,18 +71,17 @@ class Finding:
 
 
 def check_contract(options: CheckOptions) -> list[Finding]:
-    """Listen to the topics of a contract for a while, and return a finding for each.
-
-    Raises `UserError` for a mistake in the file, or if the checkpoint is for another robot.
-    """
+    """Listen to the topics of a contract, and return a finding for each. Raises `UserError`."""
     if options.namespace:
         check_name("--namespace", options.namespace)
     contract = load_contract(options.contract)
     check_fields(contract)
-    spec = None
+    cameras: dict[str, CameraSpec] = {}
+    rate_hz = contract.rate_hz or 0.0
     if options.checkpoint is not None:
         spec = read_checkpoint_spec(options.checkpoint)
         contract.check(spec)
+        cameras, rate_hz = {camera.name: camera for camera in spec.cameras}, spec.rate_hz
     rclpy.init(signal_handler_options=SignalHandlerOptions.NO)  # so that Ctrl-C interrupts
     try:
         node = Node(
@@ -90,7 +89,11 @@ def check_contract(options: CheckOptions) -> list[Finding]:
             namespace=options.namespace,
             parameter_overrides=[Parameter("use_sim_time", value=options.use_sim_time)],
         )
-        found = _listen(node, contract, spec, options)
+        inputs = [
+            LiveInput(node, source, options.max_age_s, rate_hz, cameras.get(source.name))
+            for source in contract.inputs
+        ]
+        found = _listen(node, contract, inputs, options.seconds)
         node.destroy_node()
         return found
     finally:
@@ -113,20 +116,14 @@ def report(findings: Sequence[Finding], file: str) -> str:
 
 
 def _listen(
-    node: Node, contract: RobotContract, spec: PolicySpec | None, options: CheckOptions
+    node: Node, contract: RobotContract, inputs: list[LiveInput], seconds: float
 ) -> list[Finding]:
-    cameras = {} if spec is None else {camera.name: camera for camera in spec.cameras}
-    rate_hz = spec.rate_hz if spec else contract.rate_hz or 0.0
-    inputs = [
-        LiveInput(node, source, options.max_age_s, rate_hz, cameras.get(source.name))
-        for source in contract.inputs
-    ]
     descriptions: deque[String] = deque(maxlen=1)
     # A lambda, since rclpy looks at the callback's signature, which a method of deque does not have.
     node.create_subscription(String, DESCRIPTION_TOPIC, lambda m: descriptions.append(m), LATCHED)
     executor = SingleThreadedExecutor()
     executor.add_node(node)
-    end_s = _hear(executor, options.seconds)
+    end_s = _hear(executor, seconds)
     findings = [live.finding(end_s) for live in inputs] + _skew(inputs, contract)
     types = {sink.topic: sink.type for sink in contract.actions}
     findings += [command_finding(node, topic, kind) for topic, kind in types.items()]
@@ -147,10 +144,7 @@ def _hear(executor: SingleThreadedExecutor, seconds: float) -> float:
 
 
 class LiveInput:
-    """Listens to one observation of a contract for a while, and judges what came.
-
-    rate_hz: the policy's, 0 if it is not known. camera: that of the policy, None to accept any size.
-    """
+    """Listens to one observation of a contract for a while, and judges what came."""
 
     def __init__(
         self,
@@ -160,6 +154,7 @@ class LiveInput:
         rate_hz: float = 0.0,
         camera: CameraSpec | None = None,
     ):
+        """rate_hz: the policy's, 0 if it is not known. camera: the policy's, None to accept any size."""
         self.source, self._node = source, node
         self._max_age_s, self._rate_hz, self._camera = max_age_s, rate_hz, camera
         self._arrivals_s: list[float] = []
@@ -183,8 +178,7 @@ class LiveInput:
             self._joints.add(message)
             # As in the node, the slowest of the joints that the source needs says how old it is.
             stamp_ns = self._joints.oldest_ns(self.source)
-            before_ns = self._stamps_ns[-1] if self._stamps_ns else 0
-            if stamp_ns == before_ns != own_ns:
+            if stamp_ns == (self.stamp_ns or 0) != own_ns:
                 return  # other joints
         self._arrivals_s.append(time.monotonic())
         self._stamps_ns.append(stamp_ns)
@@ -194,22 +188,22 @@ class LiveInput:
 
     def finding(self, end_s: float) -> Finding:
         """Return what is wrong with the input. end_s: the steady time at which listening ended."""
-        problems = self._endpoints()
+        topic, problems = self.source.topic, self._endpoints()
         if self._newest is None:
-            return Finding(self.source.topic, "no message", tuple(problems or ["no message came"]))
+            return Finding(topic, "no message", tuple(problems or ["no message came"]))
+        contents = self._contents()
         if not self._stamps_ns:
-            return Finding(self.source.topic, "", (*problems, *self._contents()))
+            return Finding(topic, "", (*problems, *contents))
         span_s = self._arrivals_s[-1] - self._arrivals_s[0]
         rate_hz = (len(self._arrivals_s) - 1) / span_s if span_s > 0 else 0.0
-        problems += filter(None, (self._timing(end_s, rate_hz), self._stamps()))
-        problems += self._contents()
         seen = f"{rate_hz:.1f} Hz"
         if self._ages_s:
             seen += f", {self._ages_s[-1]:.2f} s old"
-        image = self._newest
-        if hasattr(image, "width"):
-            seen += f", {image.width}x{image.height} {printable(image.encoding, 50)}"
-        return Finding(self.source.topic, seen, tuple(problems))
+        if hasattr(self._newest, "width"):
+            size = f"{self._newest.width}x{self._newest.height}"
+            seen += f", {size} {printable(self._newest.encoding, 50)}"
+        times = filter(None, (self._timing(end_s, rate_hz), self._stamps()))
+        return Finding(topic, seen, (*problems, *times, *contents))
 
     def _endpoints(self) -> list[str]:
         node, source = self._node, self.source
@@ -297,30 +291,25 @@ def _skew(inputs: list[LiveInput], contract: RobotContract) -> list[Finding]:
 
 def command_finding(node: Node, topic: str, kind: str) -> Finding:
     """Return whether somebody listens to a command, and nobody else sends it."""
+
+    def listeners_of(name: str) -> list[Any]:
+        infos = node.get_subscriptions_info_by_topic(name)
+        return [info for info in infos if info.node_name != OURS]
+
     resolved = node.resolve_topic_name(topic)
-    listeners = _others(node.get_subscriptions_info_by_topic(resolved))
-    senders = _others(node.get_publishers_info_by_topic(resolved))
+    listeners = listeners_of(resolved)
     problems = _wrong_types(listeners, kind, "taken")
     if not listeners:
-
-        def is_taken(name: str) -> bool:
-            return bool(_others(node.get_subscriptions_info_by_topic(name)))
-
-        problems.append(_nobody(node, kind, "listens to", is_taken))
+        problems.append(_nobody(node, kind, "listens to", listeners_of))
     for info in listeners:
         reason = _mismatch(info.qos_profile)
         if reason and info.topic_type == _full_type(kind):
-            problems.append(
-                f"{info.node_name} would not receive it ({reason}); use the default QoS"
-            )
-    if senders:
+            problems.append(f"{info.node_name} would not hear it ({reason}); use the default QoS")
+    infos = node.get_publishers_info_by_topic(resolved)
+    if senders := [info for info in infos if info.node_name != OURS]:
         problems.append(f"{_names(senders)} sends it, too; end that node before the policy starts")
     heard = f"heard by {_names(listeners)}" if listeners else "no listener"
     return Finding(topic, f"{kind}, {heard}", tuple(problems))
-
-
-def _others(infos: Collection[Any]) -> list[Any]:
-    return [info for info in infos if info.node_name != OURS]
 
 
 def _mismatch(listener: QoSProfile) -> str:
@@ -340,12 +329,7 @@ def e_stop_finding(node: Node) -> Finding:
     infos = node.get_publishers_info_by_topic(node.resolve_topic_name(E_STOP_TOPIC))
     if not infos:
         return Finding(E_STOP_TOPIC, "nobody publishes it: no button stops the policy")
-    problems: tuple[str, ...] = ()
-    if others := sorted({info.topic_type for info in infos} - {_full_type(E_STOP_TYPE)}):
-        names = ", ".join(others).replace("/msg/", "/")
-        problems = (
-            f"it is published as {names}, which no node of this package hears; send {E_STOP_TYPE}",
-        )
+    problems = tuple(_wrong_types(infos, E_STOP_TYPE, "published", f"send {E_STOP_TYPE}"))
     return Finding(E_STOP_TOPIC, f"sent by {_names(infos)}", problems)
 
 
@@ -368,17 +352,13 @@ def _full_type(kind: str) -> str:
     return kind.replace("/", "/msg/")
 
 
-def _wrong_types(infos: Collection[Any], kind: str, what: str) -> list[str]:
+def _wrong_types(
+    infos: Collection[Any], kind: str, what: str, remedy: str = "write that type in the contract"
+) -> list[str]:
     """Return a problem if endpoints of a topic have another type. what: `published` or `taken`."""
     others = sorted({info.topic_type for info in infos} - {_full_type(kind)})
-    if not others:
-        return []
-    names = ", ".join(other.replace("/msg/", "/") for other in others)
-    hint = ""
-    if {kind, *names.split(", ")} == {"geometry_msgs/TwistStamped", "geometry_msgs/Twist"}:
-        fields = "twist.linear.x, …" if kind.endswith("/Twist") else "linear.x, …"
-        hint = f", with fields such as {fields}"
-    return [f"it is {what} as {names}, not as {kind}; write that type in the contract{hint}"]
+    names = ", ".join(others).replace("/msg/", "/")
+    return [f"it is {what} as {names}, not as {kind}; {remedy}"] if others else []
 
 
 def _nobody(node: Node, kind: str, verb: str, has_endpoint: Callable[[str], object]) -> str:
@@ -403,13 +383,5 @@ def _run(options: CheckOptions) -> int:
     return int(any(finding.problems for finding in findings))
 
 
-def main(arguments: str) -> int:
-    """Check what the JSON object of `CheckOptions` says; print the findings.
-
-    Returns the exit code: 0 if all topics fit, 1 if not, 2 for a mistake in the file.
-    """
-    return run_for_ttm(CheckOptions, _run, arguments)
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1]))
+main = partial(run_for_ttm, CheckOptions, _run)
+"""Checks what the JSON of `CheckOptions` says. The exit code is 0 if all fits, 1 if not, 2 for a mistake."""

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import sys
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -19,8 +18,8 @@ from ttm.policy.errors import UserError
 from ttm_policy.contract import load_contract
 from ttm_policy.parameters import SimParameters
 from ttm_policy.programs import StopSignals, run_for_ttm
-from ttm_policy.simulator.actors import CLOCK_PERIOD_S, Interrupted, LockstepActor, PolicyIsSilent
-from ttm_policy.simulator.robot import RobotTopics
+from ttm_policy.simulator.episodes import CLOCK_PERIOD_S, Interrupted, LockstepActor, PolicyIsSilent
+from ttm_policy.simulator.robot import Observation, RobotTopics, Vector
 
 FIRST_S = 2.0
 """Episodes whose times begin earlier are shifted to this one: ROS takes 0 for a clock that is not there."""
@@ -43,17 +42,15 @@ class ReplayOptions:
 def replay_episode(options: ReplayOptions, signals: StopSignals) -> None:
     """Play an episode, and print what came of it. ROS is initialised.
 
-    Raises `UserError` if contract and episode do not fit together, `PolicyIsSilent` if no policy answers
-    in lockstep, and `Interrupted` after a signal.
+    Raises `UserError` for a contract that does not fit, `PolicyIsSilent`, and `Interrupted` after a signal.
     """
     episode = EpisodeReader.open(options.episode, options.demo)
-    parameters = SimParameters(contract=options.contract, lockstep=options.lockstep)
-    node = ReplayNode(episode, parameters)
+    node = ReplayNode(episode, SimParameters(contract=options.contract, lockstep=options.lockstep))
     try:
         name = Path(options.episode).name
         node.say(f"{name}: {episode.num_samples} ticks: {episode.instruction}")
         if options.lockstep:
-            node.say(str(play_in_lockstep(node, signals)))
+            node.say(play_in_lockstep(node, signals))
         else:
             play_freely(node, signals)
     finally:
@@ -92,37 +89,27 @@ class ReplayNode(RobotTopics):
         self._tick = 0
 
     def next_time_ns(self) -> int:
-        """Return the stamp of the next tick."""
         return int(self.stamps_ns[self._tick])
 
-    def publish_observation(
-        self, observation: Mapping[str, np.ndarray], executed: np.ndarray, time_ns: int
-    ) -> None:
-        """Publish the next tick; see `RobotTopics`."""
+    def publish_observation(self, observation: Observation, executed: Vector, time_ns: int) -> None:
         super().publish_observation(observation, executed, time_ns)
         self._tick += 1
 
 
-@dataclass(frozen=True)
-class Comparison:
-    """What a policy commanded, (T, A), beside the actions that were recorded, (T, A)."""
-
-    commanded: npt.NDArray[np.float32]
-    recorded: npt.NDArray[np.float32]
-
-    def __str__(self) -> str:
-        """Return how many actions came again bit by bit, and else where they first differ."""
-        same = (self.commanded == self.recorded).all(axis=1)
-        text = f"{same.sum()} of {len(same)} actions are the recorded ones bit by bit"
-        if same.all():
-            return text
-        first = int(np.argmin(same))
-        most = float(np.abs(self.commanded - self.recorded).max())
-        return f"{text}; tick {first} is the first that differs, and the largest difference is {most:.3g}"
+def compare(commanded: Vector, recorded: Vector) -> str:
+    """Return how many actions, (T, A), came again bit by bit, and else where they first differ."""
+    same = (commanded == recorded).all(axis=1)
+    text = f"{same.sum()} of {len(same)} actions are the recorded ones bit by bit"
+    if same.all():
+        return text
+    first, most = int(np.argmin(same)), float(np.abs(commanded - recorded).max())
+    return (
+        f"{text}; tick {first} is the first that differs, and the largest difference is {most:.3g}"
+    )
 
 
-def play_in_lockstep(node: ReplayNode, signals: StopSignals) -> Comparison:
-    """Empty the policy's memory, and play each tick when the policy has answered the one before.
+def play_in_lockstep(node: ReplayNode, signals: StopSignals) -> str:
+    """Play each tick when the policy has answered the one before; return what `compare` says.
 
     What the policy commands changes nothing: the robot reports what was executed when it was recorded.
     Raises `PolicyIsSilent`, `Interrupted`, and `UserError` for an episode without an instruction.
@@ -135,7 +122,7 @@ def play_in_lockstep(node: ReplayNode, signals: StopSignals) -> Comparison:
     for tick in range(episode.num_samples):
         commanded.append(actor.act(episode.observation(tick)))
         actor.executed(executed[tick])
-    return Comparison(np.array(commanded, np.float32), episode.actions)
+    return compare(np.array(commanded, np.float32), episode.actions)
 
 
 def play_freely(node: ReplayNode, signals: StopSignals) -> None:
@@ -177,10 +164,5 @@ def _run(options: ReplayOptions) -> int:
         rclpy.try_shutdown()
 
 
-def main(arguments: str) -> int:
-    """Play what the JSON object of `ReplayOptions` says; return the exit code."""
-    return run_for_ttm(ReplayOptions, _run, arguments)
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1]))
+main = partial(run_for_ttm, ReplayOptions, _run)
+"""Plays what the JSON of `ReplayOptions` says; returns the exit code."""

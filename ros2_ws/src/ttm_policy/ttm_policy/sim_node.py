@@ -18,8 +18,7 @@ import gymnasium
 
 from ttm.sim.environment import Env, choose_task, make_env, require_memory_tasks, tasks_of
 from ttm_policy.programs import StopSignals, run_with_ros
-from ttm_policy.simulator.actors import Interrupted, PolicyIsSilent
-from ttm_policy.simulator.episodes import Episodes, Scenes
+from ttm_policy.simulator.episodes import Episodes, Interrupted, PolicyIsSilent, Scenes
 from ttm_policy.simulator.robot import SimNode
 
 

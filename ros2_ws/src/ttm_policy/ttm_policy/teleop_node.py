@@ -21,8 +21,7 @@ from ttm_policy.programs import StopSignals, run_with_ros, spin
 from ttm_policy.recording.recorder import HELP, Keys
 from ttm_policy.teleop import controls, tracking
 from ttm_policy.teleop.devices import Gamepad, JoyPublisher, Keyboard, raw_terminal, read_key
-from ttm_policy.teleop.outputs import RecorderCalls
-from ttm_policy.teleop.session import END_WITHIN_S, DrivingNode, TeleopSession
+from ttm_policy.teleop.session import END_WITHIN_S, DrivingNode, RecorderCalls, TeleopSession
 from ttm_policy.teleop.source import Source, TeleopContext, load_context
 
 
@@ -41,12 +40,12 @@ def make_source(
     if device == "pose" or device == "leader":
         default = tracking.default_pose if device == "pose" else tracking.default_leader
         given = tracking.read_tracking(path, device, default(context), spec)
-        print(tracking.print_tracking(given, device, spec), flush=True)
+        print(tracking.print_tracking(given, device), flush=True)
         kind = tracking.PoseTracker if device == "pose" else tracking.LeaderArm
         return kind(node, context, given)
     by_contract = controls.default_keyboard if device == "keyboard" else controls.default_gamepad
     chosen = controls.read_controls(path, device, spec) or by_contract(context)
-    print(controls.print_controls(chosen, device, spec), flush=True)
+    print(controls.print_controls(chosen, device), flush=True)
     made = controls.Controls(chosen, context)
     return Keyboard(made, read_key, on_other_key) if device == "keyboard" else Gamepad(made, node)
 

@@ -13,7 +13,6 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
-from rclpy.qos import QoSProfile
 from rclpy.serialization import deserialize_message, serialize_message
 from rosbags.interfaces import (
     Connection,
@@ -77,15 +76,13 @@ class BagFacts:
 class BagFile:
     """An opened bag. `facts` and `spec` are what it says of its episode, None where it does not."""
 
-    def __init__(
-        self, path: Path, types: Mapping[str, tuple[str, ...]], extra: Mapping[str, str]
-    ) -> None:
-        """path: the bag's folder, with `metadata.yaml`.
-
-        types: topic of the contract -> the message types that it may have. extra: topic -> message type of
-        what is read as well from bags that `write_bags` has written.
-        """
-        self.path = path
+    def __init__(self, path: Path, contract: RobotContract) -> None:
+        """path: the bag's folder, with `metadata.yaml`. Raises `UserError` if it lacks a topic."""
+        self.path, self.contract = path, contract
+        types = {source.topic: {source.type} for source in contract.inputs}
+        for sink in (each for each in contract.actions if not each.measured):
+            plain = sink.type == "geometry_msgs/TwistStamped" and not sink.per_second
+            types[sink.topic] = {sink.type, *(["geometry_msgs/Twist"] if plain else [])}
         if path.is_dir():
             require_no_way_out(path, or_else="")
         with _damage_told(path):
@@ -94,23 +91,23 @@ class BagFile:
         self.facts, self.spec = self._custom_data()
         found = {c.topic: c.msgtype.replace("/msg/", "/") for c in self._reader.connections}
         self._names = {topic: _find(topic, found, path) for topic in types}
-        if self.facts is not None:
-            self._names |= {topic: f"/{topic}" for topic in extra if f"/{topic}" in found}
+        if self.facts is not None and f"/{DRIVER_TOPIC}" in found:
+            self._names[DRIVER_TOPIC] = f"/{DRIVER_TOPIC}"
         self.types = {topic: found[name] for topic, name in self._names.items()}
         for topic, kind in self.types.items():
-            if kind not in types.get(topic, (kind,)):
+            if kind not in types.get(topic, {kind}):
+                wanted = " or ".join(sorted(types[topic]))
                 raise UserError(
-                    f"{path}: topic '{topic}' has messages of {kind}, the contract says "
-                    f"{' or '.join(types[topic])}; give the contract of the recorded robot"
+                    f"{path}: topic '{topic}' has {kind}, the contract says {wanted}; "
+                    "give the contract of the recorded robot"
                 )
 
     def stamps(self) -> dict[str, Stamps]:
         """Return when each message was made (ns): by its header, or else, or for 0, when it was recorded."""
         found: dict[str, list[int]] = {topic: [] for topic in self._names}
         for topic, recorded_ns, data in self._raw():
-            has_header = hasattr(MESSAGE_TYPES[self.types[topic]], "header")
-            stamp_ns = header_ns(data) if has_header else 0
-            found[topic].append(stamp_ns or recorded_ns)
+            stamped = hasattr(MESSAGE_TYPES[self.types[topic]], "header")
+            found[topic].append((header_ns(data) if stamped else 0) or recorded_ns)
         return {topic: np.array(values, np.int64) for topic, values in found.items()}
 
     def messages(self, wanted: Mapping[str, set[int]]) -> Iterator[tuple[str, int, Any]]:
@@ -130,11 +127,8 @@ class BagFile:
 
     def texts(self, topic: str) -> set[str]:
         """Return the different texts of a `std_msgs/String` topic, in any namespace; none without it."""
-        connections = [
-            each
-            for each in self._reader.connections
-            if each.topic.endswith(f"/{topic}") and each.msgtype == "std_msgs/msg/String"
-        ]
+        texts = (c for c in self._reader.connections if c.msgtype == "std_msgs/msg/String")
+        connections = [each for each in texts if each.topic.endswith(f"/{topic}")]
         if not connections:  # the reader takes none for all
             return set()
         with _damage_told(self.path):
@@ -181,10 +175,9 @@ def _find(topic: str, recorded: Mapping[str, str], path: Path) -> str:
     exact = "/" + topic.lstrip("/")
     matches = [exact] if exact in recorded else [name for name in recorded if name.endswith(exact)]
     if len(matches) != 1:
-        raise UserError(
-            f"{path} has {'no topic' if not matches else 'several topics'} '{topic}' of the contract; "
-            f"it has: {', '.join(sorted(recorded)) or 'none'}"
-        )
+        found = ", ".join(sorted(recorded)) or "none"
+        which = "several topics" if matches else "no topic"
+        raise UserError(f"{path} has {which} '{topic}' of the contract; it has: {found}")
     return matches[0]
 
 
@@ -220,34 +213,30 @@ class BagTopics:
     def write(self, messages: Mapping[str, Any], time_ns: int) -> None:
         """Write one message each of some topics, as recorded at a time."""
         for topic, message in messages.items():
-            connection, data = self._connection(topic), serialize_message(message)
+            if topic not in self._connections:
+                self._connections[topic] = self._connect(topic)
+            connection, data = self._connections[topic], serialize_message(message)
             # The middleware leaves room for alignment at the end, which strict readers take for damage.
             layout = self._store.get_msgdef(connection.msgtype)
             end = layout.deserialize_cdr_le(data[HEADER_SIZE:], 0, layout.cls, self._store)[1]
             self._writer.write(connection, time_ns, data[: HEADER_SIZE + end])
 
-    def _connection(self, topic: str) -> Connection:
-        if topic not in self._connections:
-            kind, profile = self._kinds[topic]
-            self._connections[topic] = self._writer.add_connection(
-                "/" + topic.lstrip("/"),
-                kind.replace("/", "/msg/"),
-                typestore=self._store,
-                offered_qos_profiles=[_offered(profile)],
-            )
-        return self._connections[topic]
-
-
-def _offered(profile: QoSProfile) -> Qos:
-    """Return a QoS profile as a bag stores it."""
-    return Qos(
-        QosHistory.KEEP_LAST,
-        profile.depth,
-        QosReliability[profile.reliability.name],
-        QosDurability[profile.durability.name],
-        _EVER,
-        _EVER,
-        QosLiveliness.AUTOMATIC,
-        _EVER,
-        avoid_ros_namespace_conventions=False,
-    )
+    def _connect(self, topic: str) -> Connection:
+        kind, profile = self._kinds[topic]
+        offered = Qos(
+            QosHistory.KEEP_LAST,
+            profile.depth,
+            QosReliability[profile.reliability.name],
+            QosDurability[profile.durability.name],
+            _EVER,
+            _EVER,
+            QosLiveliness.AUTOMATIC,
+            _EVER,
+            avoid_ros_namespace_conventions=False,
+        )
+        return self._writer.add_connection(
+            "/" + topic.lstrip("/"),
+            kind.replace("/", "/msg/"),
+            typestore=self._store,
+            offered_qos_profiles=[offered],
+        )

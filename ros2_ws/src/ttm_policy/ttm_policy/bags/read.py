@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,18 +19,17 @@ from ttm.policy.errors import UserError
 from ttm.policy.spec import PolicySpec
 from ttm_policy.bags.bag import INSTRUCTION_TOPIC, BagFile, Stamps
 from ttm_policy.contract import RobotContract, load_contract
-from ttm_policy.inputs import DRIVER_TOPIC
 from ttm_policy.messages import check_fields
 from ttm_policy.programs import run_for_ttm
-from ttm_policy.recording.matching import Tick, TickMatcher, Topics
-from ttm_policy.recording.sink import EpisodeRows
-from ttm_policy.recording.values import (
+from ttm_policy.recording.episodes import (
+    EpisodeRows,
     JointTopics,
     TickValues,
     message_image_size,
     require_rate,
     spec_of_contract,
 )
+from ttm_policy.recording.matching import Tick, TickMatcher, Topics
 
 
 @dataclass(frozen=True)
@@ -47,24 +46,21 @@ class BagOptions:
 
 
 def convert_bags(options: BagOptions) -> int:
-    """Write an episode for each bag into the folder `out`; return how many there are.
-
-    Raises `UserError` if a bag lacks a topic of the contract, or holds other values than it says.
-    """
+    """Write an episode for each bag into the folder `out`; return how many. Raises `UserError`."""
     contract = load_contract(options.contract)
     check_fields(contract)
     bags, out = _find_bags(Path(options.source)), Path(options.out)
-    with closing(_open(bags[0], contract)) as first:
-        spec = _spec(first, contract, options)
+    with closing(BagFile(bags[0], contract)) as first:
+        spec = _spec(first, options)
     contract.check(spec, whose="the spec of the bags")
 
     def write(folder: Path) -> None:
         folder.mkdir()
         for number, path in enumerate(track(bags, "converting")):
-            with closing(_open(path, contract)) as bag:
+            with closing(BagFile(path, contract)) as bag:
                 _require_same(bag, spec, options)
                 file = folder / f"episode_{number:05d}.hdf5"
-                _write_episode(bag, contract, spec, file, _instruction(bag, options))
+                _write_episode(bag, spec, file, _instruction(bag, options))
 
     write_whole(out, write, contents=("episode_*.hdf5",), overwrite=options.overwrite)
     return len(bags)
@@ -79,25 +75,13 @@ def _find_bags(path: Path) -> list[Path]:
     return sorted(found, key=natural_key)
 
 
-def _open(path: Path, contract: RobotContract) -> BagFile:
-    types: dict[str, tuple[str, ...]] = {source.topic: (source.type,) for source in contract.inputs}
-    for sink in (each for each in contract.actions if not each.measured):
-        plain = sink.type == "geometry_msgs/TwistStamped" and not sink.per_second
-        types[sink.topic] = (sink.type, "geometry_msgs/Twist") if plain else (sink.type,)
-    return BagFile(path, types, extra={DRIVER_TOPIC: "std_msgs/String"})
-
-
-# What a bag's episode is like: its spec, its rate and its instruction.
-
-
-def _spec(bag: BagFile, contract: RobotContract, options: BagOptions) -> PolicySpec:
+def _spec(bag: BagFile, options: BagOptions) -> PolicySpec:
     """Return the spec of the episodes: of the spec file, or else the bag, or else the first images."""
+    contract = bag.contract
     rate_hz = contract.rate_hz if bag.facts is None else bag.facts.rate_hz
     rate_hz = rate_hz if options.rate_hz is None else options.rate_hz
     if rate_hz is None:
-        raise UserError(
-            f"neither {bag.path} nor {contract.path} says the control rate; give it by --rate-hz"
-        )
+        raise UserError(f"{bag.path} and {contract.path} lack the control rate; give --rate-hz")
     if options.spec is None and bag.spec is not None:
         require_rate(bag.spec.rate_hz, rate_hz, str(bag.path))
         return bag.spec
@@ -109,9 +93,7 @@ def _spec(bag: BagFile, contract: RobotContract, options: BagOptions) -> PolicyS
     first = {topic: message for topic, _, message in bag.messages({t: {0} for t in bag.types})}
     for source in contract.images:
         if source.topic not in first:
-            raise UserError(
-                f"{bag.path}: topic '{source.topic}' has no message; record it with the others"
-            )
+            raise UserError(f"{bag.path}: topic '{source.topic}' has no message; record it, too")
     sizes = {source.name: message_image_size(first[source.topic]) for source in contract.images}
     return spec_of_contract(contract, given, rate_hz, sizes)
 
@@ -119,20 +101,19 @@ def _spec(bag: BagFile, contract: RobotContract, options: BagOptions) -> PolicyS
 def _require_fit(given: SpecFile, contract: RobotContract, spec_file: str) -> None:
     """Raise `UserError` if a spec file says of robot or cameras what a bag is not converted to."""
     if given.robot not in (None, contract.robot):
-        raise UserError(
-            f"{spec_file} is for the robot '{given.robot}', but the contract for '{contract.robot}'"
-        )
+        raise UserError(f"{spec_file} is for '{given.robot}', the contract for '{contract.robot}'")
     names = [source.name for source in contract.images]
     if given.cameras is not None and set(given.cameras) != set(names):
+        has, wanted = (", ".join(each) or "none" for each in (given.cameras, names))
         raise UserError(
-            f"{spec_file} has the cameras {', '.join(given.cameras) or 'none'}, but the contract "
-            f"{', '.join(names) or 'none'}; give the same in both"
+            f"{spec_file} has the cameras {has}, but the contract {wanted}; use the same"
         )
     for name, stored in (given.cameras or {}).items():
         if stored.orientation in ("upside-down", "rotated") or stored.colours != "rgb":
+            kind = f"{stored.orientation or 'upright'} and {stored.colours}"
             raise UserError(
-                f"{spec_file}: camera {name} is {stored.orientation or 'upright'} and {stored.colours}, but "
-                "images of bags are taken as they are; give this spec to ttm train"
+                f"{spec_file}: camera {name} is {kind}, but images of bags are taken as they are; "
+                "give this spec to ttm train"
             )
 
 
@@ -142,7 +123,7 @@ def _require_same(bag: BagFile, spec: PolicySpec, options: BagOptions) -> None:
         raise UserError(f"{bag.path} is of another spec than the bags before it; convert it alone")
     if bag.facts is not None and bag.facts.rate_hz != spec.rate_hz:
         raise UserError(
-            f"{bag.path} says {bag.facts.rate_hz:g} Hz, but the rate is {spec.rate_hz:g}; convert it alone"
+            f"{bag.path} says {bag.facts.rate_hz:g} Hz, not {spec.rate_hz:g}; convert it alone"
         )
 
 
@@ -157,11 +138,9 @@ def _instruction(bag: BagFile, options: BagOptions) -> str:
     return texts.pop() if texts else ""
 
 
-def _write_episode(
-    bag: BagFile, contract: RobotContract, spec: PolicySpec, file: Path, instruction: str
-) -> None:
-    plain = any(bag.types.get(s.topic) == "geometry_msgs/Twist" for s in contract.actions)
-    values = TickValues(contract, spec, cmd_vel_stamped=not plain)
+def _write_episode(bag: BagFile, spec: PolicySpec, file: Path, instruction: str) -> None:
+    plain = any(bag.types.get(s.topic) == "geometry_msgs/Twist" for s in bag.contract.actions)
+    values = TickValues(bag.contract, spec, cmd_vel_stamped=not plain)
     topics = replace(values.topics, commands=values.topics.commands & bag.types.keys())
     stamps, facts = bag.stamps(), bag.facts
     ticks = _ticks(bag, stamps, topics, spec.rate_hz)
@@ -169,7 +148,7 @@ def _write_episode(
         ticks = [tick.earlier(facts.late_ns) for tick in ticks]
     with EpisodeWriter(file, spec) as writer:
         rows = EpisodeRows(writer, values)
-        for tick in _with_messages(bag, ticks, stamps, JointTopics(contract)):
+        for tick in _with_messages(bag, ticks, stamps, JointTopics(bag.contract)):
             rows.add(tick)
         rows.end(len(ticks) - topics.measured)
         keys = ("task", "success", "seed", "split")
@@ -190,17 +169,14 @@ def _ticks(
     if bag.facts is not None:
         matcher.begin_at(bag.facts.first_tick_ns)
     if not topics.measured and not any(len(stamps[topic]) for topic in topics.commands):
-        raise UserError(
-            f"{bag.path} has no command of the contract; nothing can be learned from it"
-        )
+        raise UserError(f"{bag.path} has no command of the contract, and so nothing to learn")
     try:
         ticks = list(matcher.finish())
     except UserError as error:
         raise UserError(f"{bag.path}: {error}") from error
     if not ticks:
-        what = "there is no whole observation after"
-        what = what if topics.measured else "the last command is older than"
-        raise UserError(f"{bag.path}: {what} the first whole observation")
+        what = "no whole observation after" if topics.measured else "no command after"
+        raise UserError(f"{bag.path} has {what} the first whole observation")
     return ticks
 
 
@@ -226,11 +202,11 @@ def _with_messages(
             missing[place] -= 1
         while done < len(ticks) and not missing[done]:
             tick, messages = ticks[done], found.pop(done)
-            yield Tick(
-                {topic: messages[topic, number] for topic, number in tick.observation.items()},
-                tick.stamps_ns,
-                {topic: messages[topic, number] for topic, number in tick.command.items()},
+            observed, commands = (
+                {topic: messages[topic, number] for topic, number in part.items()}
+                for part in (tick.observation, tick.command)
             )
+            yield Tick(observed, tick.stamps_ns, commands)
             done += 1
 
 
@@ -239,10 +215,5 @@ def _run(options: BagOptions) -> int:
     return 0
 
 
-def main(arguments: str) -> int:
-    """Convert what the JSON object of `BagOptions` says; print the result; return the exit code."""
-    return run_for_ttm(BagOptions, _run, arguments)
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1]))
+main = partial(run_for_ttm, BagOptions, _run)
+"""Converts what the JSON of `BagOptions` says; prints the result; returns the exit code."""

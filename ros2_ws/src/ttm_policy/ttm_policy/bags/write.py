@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from array import array
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, get_args
 
@@ -46,19 +46,15 @@ class WriteOptions:
 
 
 def write_bags(options: WriteOptions) -> tuple[int, list[str]]:
-    """Write a bag for each episode into the folder `out`; return how many, and what they do not hold.
-
-    Raises `UserError` if the contract does not fit the episodes, or if they are damaged.
-    """
+    """Write a bag for each episode; return how many, and what they do not hold. Raises `UserError`."""
     contract = load_contract(options.contract)
     check_fields(contract)
-    out = Path(options.out)
-    episodes = open_dataset(options.source)
+    out, episodes = Path(options.out), open_dataset(options.source)
     source = source_of(episodes, options.source)
     spec = source.spec
     contract.check(spec, whose="the data set")
     require_apart(options.source, out)
-    losses = Losses()
+    losses = Losses(contract)
     stored_spec = spec if fits_spec(source) else None
 
     def write(folder: Path) -> None:
@@ -66,14 +62,14 @@ def write_bags(options: WriteOptions) -> tuple[int, list[str]]:
         for number, episode in enumerate(track(episodes, "converting")):
             recording = require_fit(recording_of(episode), spec)
             stamps = tick_stamps(stamps_ns(episode), episode.spec.rate_hz)
-            losses.note(recording, contract, stamps)
-            messages = TickMessages(recording, contract, spec, losses)
+            losses.note(recording, stamps)
+            messages = TickMessages(recording, spec, losses)
             path, facts = folder / f"bag_{number:05d}", _facts(recording, stamps, spec)
             with new_bag(path, options.to, facts, stored_spec) as writer:
                 _write_ticks(BagTopics(writer, contract), messages, recording, stamps)
 
     write_whole(out, write, contents=("bag_*",), overwrite=options.overwrite)
-    return len(episodes), [*source.notes, *losses.notes(contract)]
+    return len(episodes), [*source.notes, *losses.notes()]
 
 
 def _write_ticks(
@@ -82,8 +78,7 @@ def _write_ticks(
     if recording.instruction:
         text = {INSTRUCTION_TOPIC: String(data=recording.instruction)}
         topics.write(text, int(stamps.observed_ns[0]))
-    interventions = recording.interventions
-    known = () if interventions is None else interventions.tolist()
+    known = [] if recording.interventions is None else recording.interventions.tolist()
     drivers = [PERSON if each else POLICY for each in known]  # nothing if nobody knows
     for tick, values in enumerate(messages.observations()):
         seen_ns, done_ns = int(stamps.observed_ns[tick]), int(stamps.commanded_ns[tick])
@@ -115,7 +110,8 @@ def _split(recording: Recording) -> Split | None:
 class Losses:
     """What bags do not hold of the episodes that were written."""
 
-    def __init__(self) -> None:
+    def __init__(self, contract: RobotContract) -> None:
+        self.contract = contract
         self._counts: Counter[str] = Counter()
         """How many values of each action part do not return from their messages,"""
         self._largest: dict[str, float] = {}
@@ -123,7 +119,7 @@ class Losses:
         self._members: set[str] = set()
         self._moved_s = 0.0
 
-    def note(self, recording: Recording, contract: RobotContract, stamps: TickStamps) -> None:
+    def note(self, recording: Recording, stamps: TickStamps) -> None:
         """Note what of an episode has no place in a bag."""
         self._moved_s = max(self._moved_s, stamps.moved_s)
         for name in ("loss_weights", "language_embedding"):
@@ -132,7 +128,7 @@ class Losses:
         if recording.rewards is not None and recording.rewards.any():
             self._members.add("rewards")
         if (executed := recording.executed_actions) is not None:
-            if contract.executed is None:
+            if self.contract.executed is None:
                 self._members.add("executed_actions, for which the contract has no executed_action")
             elif not np.array_equal(executed[-1], recording.actions[-1]):
                 self._members.add("executed_actions of the last tick")
@@ -148,18 +144,16 @@ class Losses:
                 largest = float(difference[where].max())
                 self._largest[name] = max(largest, self._largest.get(name, 0.0))
 
-    def notes(self, contract: RobotContract) -> list[str]:
+    def notes(self) -> list[str]:
         """Return all of it, each in one sentence."""
         found = [
             f"{self._counts[sink.name]} values of '{sink.name}' return changed by up to "
             f"{self._largest[sink.name]:.3g}, as {sink.type} holds no others"
-            for sink in contract.actions
+            for sink in self.contract.actions
             if sink.name in self._counts
         ]
-        if measured := [sink.name for sink in contract.actions if sink.measured]:
-            found.append(
-                f"{contract.path} takes {', '.join(measured)} from what is measured; episodes end earlier"
-            )
+        if measured := [sink.name for sink in self.contract.actions if sink.measured]:
+            found.append(f"{', '.join(measured)} will be measured, and episodes end earlier")
         if self._moved_s:
             found.append(f"stamps are up to {self._moved_s:.3g} s from the capture times")
         if self._members:
@@ -170,17 +164,12 @@ class Losses:
 class TickMessages:
     """Makes the messages of an episode's ticks; `losses` learns of what they do not hold."""
 
-    def __init__(
-        self, recording: Recording, contract: RobotContract, spec: PolicySpec, losses: Losses
-    ) -> None:
+    def __init__(self, recording: Recording, spec: PolicySpec, losses: Losses) -> None:
         self._recording, self._spec, self._losses = recording, spec, losses
+        contract = losses.contract
         self._codec = CommandCodec(contract, spec)
-        self._kept = tuple(
-            source
-            for source in contract.images
-            if source.type == "sensor_msgs/CompressedImage"
-            and recording.cameras[source.name].jpegs is not None
-        )
+        compressed = [s for s in contract.images if s.type == "sensor_msgs/CompressedImage"]
+        self._kept = [s for s in compressed if recording.cameras[s.name].jpegs is not None]
         others = tuple(source for source in contract.images if source not in self._kept)
         self._contract = replace(contract, images=others)
         executed = recording.executed_actions
@@ -196,12 +185,9 @@ class TickMessages:
         }
         for tick in range(len(recording.actions)):
             did = self._executed[tick - 1] if tick else np.zeros_like(self._executed[0])
+            images = {name: next(stream) for name, stream in streams.items()}
             vectors = {name: values[tick] for name, values in recording.vectors.items()}
-            yield {
-                **{name: next(stream) for name, stream in streams.items()},
-                **vectors,
-                EXECUTED_ACTION: did,
-            }
+            yield {**images, **vectors, EXECUTED_ACTION: did}
 
     def observed(self, values: Mapping[str, npt.NDArray[Any]], stamp: Time) -> dict[str, Any]:
         """Return the message of each observed topic."""
@@ -267,10 +253,5 @@ def _run(options: WriteOptions) -> int:
     return 0
 
 
-def main(arguments: str) -> int:
-    """Write what the JSON object of `WriteOptions` says; print the result; return the exit code."""
-    return run_for_ttm(WriteOptions, _run, arguments)
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1]))
+main = partial(run_for_ttm, WriteOptions, _run)
+"""Writes what the JSON of `WriteOptions` says; prints the result; returns the exit code."""

@@ -132,22 +132,19 @@ class TickMatcher(Generic[Message]):
         ahead_ns = until_ns - self._first_ns
         if ahead_ns / self._period_ns > MOST_TICKS_A_MESSAGE * most:
             raise UserError(
-                f"the newest message was made {ahead_ns / 1e9:.0f} s after the first whole observation, "
-                "with hardly a message in between; their stamps are of different clocks"
+                f"{ahead_ns / 1e9:.0f} s have hardly a message; their stamps are of different clocks"
             )
         begin_ns, end_ns = self.begin_ns(self._given), self.begin_ns(self._given + 1)
         self._given += 1
-        seen = {topic: track.newest(begin_ns) for topic, track in self._observed.items()}
-        done = {topic: track.newest(end_ns - 1) for topic, track in self._commands.items()}
-        return Tick(
-            {topic: found[1] for topic, found in seen.items() if found},
-            {topic: found[0] for topic, found in seen.items() if found},
-            {
-                topic: found[1]
-                for topic, found in done.items()
-                if found and (topic not in self._topics.moving or found[0] >= begin_ns)
-            },
-        )
+        observation, stamps_ns, command = {}, {}, {}
+        for topic, track in self._observed.items():
+            if found := track.newest(begin_ns):
+                stamps_ns[topic], observation[topic] = found
+        for topic, track in self._commands.items():
+            found = track.newest(end_ns - 1)
+            if found and (topic not in self._topics.moving or found[0] >= begin_ns):
+                command[topic] = found[1]
+        return Tick(observation, stamps_ns, command)
 
 
 class Track(Generic[Message]):
@@ -203,19 +200,16 @@ def header_ns(data: Any) -> int:
 class Stamper:
     """Gives messages without a stamp the time at which they were published, on the stamps' clock.
 
-    On a robot, that is the system clock, and nothing is to be done. In simulation, stamps are in
-    simulated time, but the middleware says in system time when a message was published. A message was
-    then made at the newest stamp that had been published before it. In lockstep this is exact: the
-    answer to an observation is published after it, and before the next one, however late each arrives.
-
-    Each call returns the messages whose stamps are known by it.
+    In simulation, stamps are in simulated time, but the middleware says in system time when a message was
+    published. A message was then made at the newest stamp that had been published before it. In lockstep this
+    is exact. Each call returns the messages whose stamps are known by it.
     """
 
     def __init__(self, *, simulated: bool) -> None:
         """simulated: whether the stamps are in simulated time."""
         self._simulated = simulated
-        self._published_ns: list[int] = []
-        self._stamps_ns: list[int] = []
+        self._notes: list[tuple[int, int]] = []
+        """When something was published, and the newest stamp until then, in this order."""
         self._waiting: list[tuple[int, str, Any]] = []
 
     def take(self, topic: str, stamp_ns: int, published_ns: int, message: Any) -> list[Stamped]:
@@ -234,15 +228,13 @@ class Stamper:
         released: list[Stamped] = []
         if self._contradicts(stamp_ns, published_ns):
             released = self.flush()
-            self._published_ns, self._stamps_ns = [], []
-        place = bisect_right(self._published_ns, published_ns)
-        newest = max(stamp_ns, self._stamps_ns[place - 1]) if place else stamp_ns
-        self._published_ns.insert(place, published_ns)
-        self._stamps_ns.insert(place, newest)
-        for later in range(place + 1, len(self._stamps_ns)):
-            self._stamps_ns[later] = max(self._stamps_ns[later], newest)
-        if len(self._published_ns) > MOST_NOTES:
-            del self._published_ns[: MOST_NOTES // 2], self._stamps_ns[: MOST_NOTES // 2]
+            self._notes = []
+        place = bisect_right(self._notes, published_ns, key=itemgetter(0))
+        newest_ns = max(stamp_ns, self._notes[place - 1][1]) if place else stamp_ns
+        later = [(when_ns, max(stamp, newest_ns)) for when_ns, stamp in self._notes[place:]]
+        self._notes[place:] = [(published_ns, newest_ns), *later]
+        if len(self._notes) > MOST_NOTES:
+            del self._notes[: MOST_NOTES // 2]
         return released + self._release(published_ns)
 
     def flush(self) -> list[Stamped]:
@@ -251,9 +243,9 @@ class Stamper:
 
     def _contradicts(self, stamp_ns: int, published_ns: int) -> bool:
         """Return whether the simulation has begun again, or the system clock was set back."""
-        if not self._stamps_ns:
+        if not self._notes:
             return False
-        newer_ns = (stamp_ns - self._stamps_ns[-1], published_ns - self._published_ns[-1])
+        newer_ns = (published_ns - self._notes[-1][0], stamp_ns - self._notes[-1][1])
         return min(newer_ns) < -SET_NS and max(newer_ns) > 0
 
     def _release(self, before_ns: int | None) -> list[Stamped]:
@@ -264,7 +256,7 @@ class Stamper:
             if before_ns is not None and published_ns >= before_ns:
                 self._waiting.append((published_ns, topic, message))
                 continue
-            place = bisect_right(self._published_ns, published_ns)
+            place = bisect_right(self._notes, published_ns, key=itemgetter(0))
             if place:  # before the first stamp, nothing is recorded
-                released.append((topic, self._stamps_ns[place - 1], message))
+                released.append((topic, self._notes[place - 1][1], message))
         return released

@@ -6,8 +6,9 @@ import json
 import math
 import re
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -15,24 +16,26 @@ from diagnostic_msgs.msg import DiagnosticStatus, KeyValue
 from rclpy.node import Node
 from rclpy.qos import DurabilityPolicy, QoSProfile, ReliabilityPolicy
 from rclpy.subscription import Subscription
-from rclpy.task import Future
 from std_msgs.msg import String
 from std_srvs.srv import SetBool, Trigger
 
 from ttm.datasets.hdf5 import remove_leftovers
 from ttm.policy.errors import UserError, require_instruction
-from ttm.sim.shipped import SHIPPED
-from ttm_policy.contract import load_contract
 from ttm_policy.guards import ClockSteps
 from ttm_policy.inputs import WARN_EVERY_S, read_instruction, read_json
-from ttm_policy.messages import MESSAGE_TYPES, check_fields
+from ttm_policy.messages import MESSAGE_TYPES
 from ttm_policy.parameters import RecorderParameters
 from ttm_policy.programs import steady_timer
 from ttm_policy.qos import LATCHED, LossCounter, MessageInfo, listen
+from ttm_policy.recording.episodes import (
+    EpisodeSink,
+    JointTopics,
+    TickValues,
+    given_by,
+    unpacked,
+)
 from ttm_policy.recording.matching import Stamped, Stamper, header_ns
 from ttm_policy.recording.session import IN_HAND, RecordingSession, State
-from ttm_policy.recording.sink import EpisodeSink, Written
-from ttm_policy.recording.values import JointTopics, TickValues, read_given_spec, unpacked
 
 UPDATE_S = 0.02
 """Wall time between two updates of the session and its status."""
@@ -40,8 +43,6 @@ WITHIN_S = 30.0
 """The longest wait for a scene to begin, in wall time."""
 SCENE = "scene"
 """The number of the scene in the state of an episode, counted from the start of the simulator."""
-
-
 DEPTH = 200
 """So many messages of a topic may wait while another one is handled."""
 LOOK_S = 0.2
@@ -61,7 +62,7 @@ class RecordedTopics:
     def __init__(
         self, node: Node, values: TickValues, session: RecordingSession, *, simulated: bool
     ) -> None:
-        """session: gets the messages. simulated: whether their stamps are in simulated time."""
+        """simulated: whether stamps are in simulated time."""
         self._node, self._session = node, session
         self._types, self._observed = values.types, session.topics.observed
         self._joints, self._stamper = JointTopics(values.contract), Stamper(simulated=simulated)
@@ -97,16 +98,14 @@ class RecordedTopics:
     def _subscribe(self, topic: str, qos: Qos) -> None:
         """Subscribe, and then destroy the subscription before, so that nothing is missed."""
         kind = MESSAGE_TYPES[self._types[topic]]
-        stamped = hasattr(kind, "header")
 
         def receive(data: bytes, info: MessageInfo) -> None:
-            self._take(topic, data, header_ns(data) if stamped else 0, info)
+            self._take(topic, data, header_ns(data) if hasattr(kind, "header") else 0, info)
 
         before, self._qos[topic] = self._subscriptions.get(topic), qos
         profile = QoSProfile(depth=DEPTH, reliability=qos[0], durability=qos[1])
-        self._subscriptions[topic] = self._node.create_subscription(
-            kind, topic, receive, profile, raw=True
-        )
+        made = self._node.create_subscription(kind, topic, receive, profile, raw=True)
+        self._subscriptions[topic] = made
         if before is not None:
             self._node.destroy_subscription(before)
 
@@ -147,18 +146,13 @@ class Recorder:
     def __init__(self, node: Node, parameters: RecorderParameters) -> None:
         self._node = node
         self.active = False
-        contract = load_contract(parameters.contract)
-        check_fields(contract)
-        like = parameters.spec or ("" if parameters.contract else SHIPPED)
-        given = read_given_spec(like, contract, parameters.rate_hz)
+        given = given_by(parameters)
         self._parameters = replace(parameters, rate_hz=given.rate_hz)
-        stamped = parameters.cmd_vel_stamped
-        values = TickValues(contract, given.complete_without_images(), cmd_vel_stamped=stamped)
+        values = given.values(given.complete_without_images())
         folder = Path(parameters.folder).expanduser()
         for path in remove_leftovers(folder):
             node.get_logger().warning(f"deleted {path}: its recorder was killed while it recorded")
-        quality = parameters.jpeg_quality or None
-        self._sink = EpisodeSink(folder, given, jpeg_quality=quality, cmd_vel_stamped=stamped)
+        self._sink = EpisodeSink(folder, given, parameters.jpeg_quality or None)
         self.session = RecordingSession(values.topics, self._parameters, self._sink)
         simulated = bool(node.get_parameter("use_sim_time").value)
         # Simulated time begins again with its simulator, which the session notices by the stamps.
@@ -171,12 +165,13 @@ class Recorder:
         self._shown = ""
         self._logged: tuple[Any, ...] = ()
         listen(node, String, "instruction", lambda message, _: self._on_instruction(message))
-        calls = {"start": self.start, "discard": self.session.discard, "undo": self.session.undo}
-        node.create_service(SetBool, "~/stop", self._serve_stop)
-        for name, call in calls.items():
-            node.create_service(Trigger, f"~/{name}", _answering(call))
+        self._calls: dict[str, Callable[..., str]] = {"start": self.start, "stop": self.stop}
+        self._calls |= {"discard": self.session.discard, "undo": self.session.undo}
+        for name in self._calls:
+            kind = SetBool if name == "stop" else Trigger
+            node.create_service(kind, f"~/{name}", partial(self._serve, name))
         self._timer = steady_timer(node, UPDATE_S, self.update)
-        node.get_logger().info(f"{contract.robot} at {given.rate_hz:g} Hz")
+        node.get_logger().info(f"{given.contract.robot} at {given.rate_hz:g} Hz")
 
     def start(self) -> str:
         """Begin an episode, with a `simulator` its scene; return what happens. Raises `UserError`."""
@@ -196,25 +191,25 @@ class Recorder:
         """End the episode and keep it; return what happens, in words."""
         return self.session.stop(success, time.monotonic())
 
-    # What keys ask for: `EpisodeCalls`.
+    @property
+    def is_recording(self) -> bool:
+        """Whether an episode is taken."""
+        return self.session.state is State.RECORDING
 
-    def start_or_stop(self) -> str:
-        """Begin an episode, or end it as a success."""
-        if self.session.state is State.RECORDING:
-            return attempt(lambda: self.stop(success=True))[1]
-        return attempt(self.start)[1]
+    def ask(self, service: str, *data: bool) -> str:
+        """Do what a service of the recorder does; return what happens, or why it does not."""
+        return self._attempt(service, *data)[1]
 
-    def stop_as_failure(self) -> str:
-        """End the episode as a failure."""
-        return attempt(lambda: self.stop(success=False))[1]
+    def _attempt(self, service: str, *data: bool) -> tuple[bool, str]:
+        try:
+            return True, self._calls[service](*data)
+        except UserError as error:
+            return False, " ".join(str(error).split())
 
-    def discard(self) -> str:
-        """Drop the episode in hand."""
-        return attempt(self.session.discard)[1]
-
-    def undo(self) -> str:
-        """Delete the last episode."""
-        return attempt(self.session.undo)[1]
+    def _serve(self, service: str, request: Any, response: Any) -> Any:
+        data = (request.data,) if service == "stop" else ()
+        response.success, response.message = self._attempt(service, *data)
+        return response
 
     def update(self) -> None:
         """Let time pass, and publish what has changed."""
@@ -227,10 +222,10 @@ class Recorder:
             self._scene.update(time.monotonic())
         while not self._sink.results.empty():
             result = self._sink.results.get()
-            if isinstance(result, Written):
-                self.session.written(result.path)
+            if result.path is None:
+                self.session.failed(result.number, result.problem)
             else:
-                self.session.failed(result.number, result.reason)
+                self.session.written(result.path)
         if self.session.ends(time.monotonic()):
             self._topics.flush()
         self.session.update(time.monotonic())
@@ -292,10 +287,6 @@ class Recorder:
         if text := read_instruction(self._node, message):
             self._instruction = text
 
-    def _serve_stop(self, request: SetBool.Request, response: SetBool.Response) -> SetBool.Response:
-        response.success, response.message = attempt(lambda: self.stop(request.data))
-        return response
-
     def _publish(self) -> None:
         """Publish the status if it has changed, and log what a person should know."""
         text = json.dumps(self.status(), ensure_ascii=False)
@@ -317,24 +308,6 @@ class Recorder:
         logger.info(session.state.value)
 
 
-def attempt(call: Callable[[], str]) -> tuple[bool, str]:
-    """Return whether a call succeeded, and what it says."""
-    try:
-        return True, call()
-    except UserError as error:
-        return False, " ".join(str(error).split())
-
-
-def _answering(
-    call: Callable[[], str],
-) -> Callable[[Trigger.Request, Trigger.Response], Trigger.Response]:
-    def serve(_: Trigger.Request, response: Trigger.Response) -> Trigger.Response:
-        response.success, response.message = attempt(call)
-        return response
-
-    return serve
-
-
 def promise(scene: int, seed: int) -> str:
     """Return what the simulator answers who asks for a scene: which one begins, in words."""
     return f"scene {scene}, initial state {seed}"
@@ -349,16 +322,14 @@ class SceneStart:
         self._client = node.create_client(Trigger, f"{simulator}/same_scene")
         node.create_subscription(String, f"{simulator}/episode", self._on_episode, LATCHED)
         self._until_s: float | None = None
-        self._asked: Future | None = None
+        self._asked: Any = None
         self._awaited: int | None = None
         self._newest = -1
 
     def ask(self, now_s: float) -> None:
         """Ask for the scene. Raises `UserError` if there is no simulated robot."""
         if not self._client.service_is_ready():
-            raise UserError(
-                f"{self._simulator} is not there; start it, or set simulator to its name"
-            )
+            raise UserError(f"{self._simulator} is not there; start it, or name it by simulator")
         self._until_s, self._awaited = now_s + WITHIN_S, None
         self._asked = self._client.call_async(Trigger.Request())
         self._asked.add_done_callback(self._on_answer)
@@ -367,15 +338,13 @@ class SceneStart:
         """Give up a scene that does not begin."""
         if self._until_s is not None and now_s >= self._until_s:
             self._until_s = None
-            self._session.scene_missing(
-                f"{self._simulator} has not begun the scene within {WITHIN_S:g} s"
-            )
+            problem = f"{self._simulator} has not begun the scene within {WITHIN_S:g} s"
+            self._session.scene_missing(problem)
 
-    def _on_answer(self, answer: Future) -> None:
-        reply: Any = answer
-        if answer is not self._asked:  # that of an episode that was discarded
+    def _on_answer(self, answer: Any) -> None:
+        if self._asked is not answer:  # that of an episode that was discarded
             return
-        found = re.match(r"scene (\d{1,18})\b", reply.result().message)
+        found = re.match(r"scene (\d{1,18})\b", answer.result().message)
         self._awaited = int(found[1]) if found else None
         self._look()
 
@@ -396,17 +365,16 @@ class SceneStart:
 HELP = "space: start, or stop as a success; f: stop as a failure; d: discard; u: undo the last; q: quit"
 
 
+_SERVICES: Mapping[str, tuple[Any, ...]] = {"f": ("stop", False), "d": ("discard",), "u": ("undo",)}
+"""Key -> the service of a recorder, and the data of its request."""
+
+
 class EpisodeCalls(Protocol):
-    """What keys ask of a recorder. Each returns what happens, in words."""
+    """What keys ask of a recorder. `ask` calls a service, and returns what happens, in words."""
 
-    def start_or_stop(self) -> str: ...
-    def stop_as_failure(self) -> str: ...
-    def discard(self) -> str: ...
-    def undo(self) -> str: ...
-
-
-_CALLS = {" ": "start_or_stop", "f": "stop_as_failure", "d": "discard", "u": "undo"}
-"""Key -> the method of `EpisodeCalls`."""
+    @property
+    def is_recording(self) -> bool: ...
+    def ask(self, service: str, *data: bool) -> str: ...
 
 
 class Keys:
@@ -421,7 +389,9 @@ class Keys:
             self.quit = True
         elif calls is None:
             print("the recorder is not configured", flush=True)
-        elif key in _CALLS:
-            print(getattr(calls, _CALLS[key])(), flush=True)
+        elif key == " ":
+            print(calls.ask("stop", True) if calls.is_recording else calls.ask("start"), flush=True)
+        elif key in _SERVICES:
+            print(calls.ask(*_SERVICES[key]), flush=True)
         else:
             print(HELP, flush=True)

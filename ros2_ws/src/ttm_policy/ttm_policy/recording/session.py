@@ -15,16 +15,15 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from ttm.datasets.tools.edit import delete_episodes
 from ttm.policy.errors import UserError
 from ttm_policy.parameters import RecorderParameters
+from ttm_policy.recording.episodes import EpisodeSink
 from ttm_policy.recording.matching import Tick, TickMatcher, Topics, Track
-from ttm_policy.recording.sink import EpisodeSink
 
 OLD_TICKS = 2
 """A message that was made longer than this many ticks before its tick is old."""
@@ -39,11 +38,10 @@ CERTAIN_S = 0.3
 
 
 class Cadence:
-    """How evenly the messages of an episode came.
+    """How evenly the messages of an episode came: the ticks without a new message of a topic, and more.
 
-    It counts, by topic, the ticks for which no new message had come, the messages that were `lost`
-    (published and never arrived, by gaps in the publishers' numbers) and those that were `late` (arrived
-    after their tick had been written).
+    Messages that were `lost` were published and never arrived, by gaps in the publishers' numbers; those that
+    were `late` arrived after their tick had been written.
     """
 
     def __init__(self, observed: Collection[str], rate_hz: float) -> None:
@@ -107,10 +105,8 @@ class Cadence:
         worst, bad, fresh = self._worst
         if fresh >= least_fresh:
             return ""
-        return (
-            f"'{worst}' had no new message in {bad} of {self.ticks} ticks; {least_fresh:.0%} need one "
-            "(min_fresh)"
-        )
+        few = f"'{worst}' had no new message in {bad} of {self.ticks} ticks"
+        return f"{few}; {least_fresh:.0%} need one (min_fresh)"
 
 
 class State(Enum):
@@ -127,8 +123,7 @@ IN_HAND = (State.WAITING, State.COUNTDOWN, State.RECORDING)
 """The states in which there is an episode that can be discarded."""
 
 
-@dataclass(frozen=True)
-class _Ending:
+class _Ending(NamedTuple):
     """A stopped episode, which takes messages from before `stop_ns` until `until_s`."""
 
     success: bool | None
@@ -139,20 +134,22 @@ class _Ending:
 class RecordingSession:
     """Starts, stops, discards and takes back episodes.
 
-    Times in seconds are those of a steady clock; stamps are in ns, on the clock of the sensors. What others
-    read of it: `problem`, why the last episode was not kept, empty if it was; `report`, its cadence;
-    `saved`, the episodes of this session without those that were taken back; `newest_ns`, the newest stamp
-    of each observed topic; and `clock_change`, by how much the clock of the stamps was set, in words, for
-    whoever logs it and then empties this.
+    Times in seconds are those of a steady clock; stamps are in ns, on the clock of the sensors.
     """
 
     def __init__(self, topics: Topics, parameters: RecorderParameters, sink: EpisodeSink) -> None:
         """parameters: with the control rate that is used."""
         self.topics, self._parameters = topics, parameters
         self.state = State.READY
-        self.instruction = self.problem = self.report = self.clock_change = ""
+        self.instruction = self.report = ""
+        self.problem = ""
+        """Why the last episode was not kept; empty if it was."""
+        self.clock_change = ""
+        """By how much the clock of the stamps was set, in words; whoever logs it empties this."""
         self.saved: list[Path] = []
+        """The episodes of this session without those that were taken back."""
         self.newest_ns: dict[str, int] = {}
+        """The newest stamp of each observed topic."""
         self._sink = sink
         self._begins_s = 0.0
         self._ending: _Ending | None = None
@@ -217,9 +214,7 @@ class RecordingSession:
         way = "back" if by_s < 0 else "ahead"
         self.clock_change = f"the clock was set {way} by {abs(by_s):.1f} s"
         if self._matcher is not None:
-            self._drop(
-                f"{self.clock_change} during the episode, which is not whole; record it again"
-            )
+            self._drop(f"{self.clock_change} during the episode; record it again")
         self._recent.clear()
         self.newest_ns, self._newest_ns = {}, 0
         for topic in self.topics.commands & self._last.keys():
@@ -255,17 +250,14 @@ class RecordingSession:
             self._cadence.lost[topic] += count
 
     def start(self, instruction: str, now_s: float, *, waits: bool = False) -> str:
-        """Begin the countdown of an episode; return what happens, in words.
+        """Begin the countdown of an episode; return what happens, in words. Raises `UserError`.
 
-        waits: whether it begins with `scene_begun`. Raises `UserError` in the middle of another, without
-        an instruction, while inputs are missing, and if the folder cannot take an episode.
+        waits: whether it begins with `scene_begun`.
         """
         if self.state is not State.READY:
             raise UserError(f"it is {self.state.value}; stop or discard that episode first")
         if not instruction.strip():
-            raise UserError(
-                "no instruction yet; type one on the page, start with one, or publish it on `instruction`"
-            )
+            raise UserError("no instruction yet; type one on the page, or publish `instruction`")
         if missing := self.missing():
             raise UserError(f"nothing received yet from: {', '.join(missing)}; is it published?")
         self.instruction, self.problem, self.report = instruction.strip(), "", ""

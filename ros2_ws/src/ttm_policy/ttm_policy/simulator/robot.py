@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
+from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
@@ -23,14 +24,7 @@ from trajectory_msgs.msg import JointTrajectory
 
 from ttm.policy.errors import UserError
 from ttm.policy.spec import CameraSpec, PolicySpec
-from ttm.sim.environment import (
-    ODOMETRY_FRAME,
-    Env,
-    RobotView,
-    camera_frame,
-    robot_view_of,
-    spec_of,
-)
+from ttm.sim.environment import ODOMETRY_FRAME, Env, RobotView, camera_frame, robot_view_of, spec_of
 from ttm_policy.contract import (
     EXECUTED_ACTION,
     MOTION_TYPES,
@@ -52,6 +46,8 @@ from ttm_policy.node_parameters import declare_parameters, read_parameters
 from ttm_policy.parameters import SimParameters
 from ttm_policy.qos import LATCHED, NEWEST, TRANSFORMS
 
+Observation = Mapping[str, npt.NDArray[Any]]
+Vector = npt.NDArray[np.float32]
 COMMAND_TIMEOUT_S = 0.3
 """Simulated time after which a twist expires, as on base controllers and MoveIt Servo. Half a second
 after the last command the odometry of a base that is simulated in ticks of 0.2 s says that it stands."""
@@ -74,26 +70,20 @@ class ReceivedCommands:
         """(A,), the action that leaves the robot in its place, for parts without a command in force."""
         qos = LATCHED if lockstep else NEWEST
         for topic, kind in codec.types().items():
-            node.create_subscription(kind, topic, self._receiver(topic), qos)
+            node.create_subscription(kind, topic, partial(self._receive, topic), qos)
 
-    def _receiver(self, topic: str) -> Any:
-        def receive(message: Any) -> None:
-            try:
-                self._codec.decode({topic: message})
-            except UserError as error:
-                self._node.get_logger().warning(
-                    f"{error}; it is not carried out", throttle_duration_sec=WARN_EVERY_S
-                )
-                return
-            self._newest[topic] = message, self.now_s
-            # Messages without a stamp (Twist, Bool) are sent once per tick: the next is the answer.
-            if (
-                not hasattr(message, "header")
-                or stamp_to_ns(message.header.stamp) == self._expected_ns
-            ):
-                self._answers[topic] = message
-
-        return receive
+    def _receive(self, topic: str, message: Any) -> None:
+        try:
+            self._codec.decode({topic: message})
+        except UserError as error:
+            said = f"{error}; it is not carried out"
+            self._node.get_logger().warning(said, throttle_duration_sec=WARN_EVERY_S)
+            return
+        self._newest[topic] = message, self.now_s
+        # Messages without a stamp (Twist, Bool) are sent once per tick: the next is the answer.
+        stamped = hasattr(message, "header")
+        if not stamped or stamp_to_ns(message.header.stamp) == self._expected_ns:
+            self._answers[topic] = message
 
     def expect(self, stamp_ns: int) -> None:
         """Accept only commands for the observation of this stamp as answers from now on."""
@@ -104,11 +94,11 @@ class ReceivedCommands:
         """Return the topics on which the answer has not arrived."""
         return [topic for topic in self._codec.sinks if topic not in self._answers]
 
-    def answer(self) -> npt.NDArray[np.float32]:
+    def answer(self) -> Vector:
         """Return the complete action (A,) that answers the expected observation."""
         return self._codec.decode(self._answers)
 
-    def in_force(self) -> npt.NDArray[np.float32]:
+    def in_force(self) -> Vector:
         """Return the action (A,) that a robot would carry out now: all but goals of joints expire."""
         alive = {
             topic: message
@@ -117,13 +107,12 @@ class ReceivedCommands:
         }
         return self._codec.decode(alive, self.resting)
 
-    def standing_still(self) -> npt.NDArray[np.float32]:
+    def standing_still(self) -> Vector:
         """Return the action (A,) of velocities 0, which leaves all joints where they were sent."""
         action = self.in_force()
-        for sinks in self._codec.sinks.values():
-            for sink in sinks:
-                if sink.type in MOTION_TYPES:
-                    action[self._codec.spec.action_slices[sink.name]] = 0.0
+        for sink in (sink for sinks in self._codec.sinks.values() for sink in sinks):
+            if sink.type in MOTION_TYPES:
+                action[self._codec.spec.action_slices[sink.name]] = 0.0
         return action
 
 
@@ -151,22 +140,18 @@ class RobotTopics(Node):
         """Return the time of the next observation in ns: one tick after the last."""
         return self.time_ns + round(self.spec.control_dt_s * 1e9)
 
-    def publish_observation(
-        self, observation: Mapping[str, np.ndarray], executed: np.ndarray, time_ns: int
-    ) -> None:
+    def publish_observation(self, observation: Observation, executed: Vector, time_ns: int) -> None:
         """Publish all inputs with one stamp, and then the clock. executed: (A,), since the last one."""
         self.time_ns = time_ns
         values = {**observation, EXECUTED_ACTION: executed}
-        messages = observation_messages(
-            self._contract, values, ns_to_stamp(time_ns), complete=self._complete
-        )
+        stamp = ns_to_stamp(time_ns)
+        messages = observation_messages(self._contract, values, stamp, complete=self._complete)
         for topic, message in messages.items():
             self._sensors[topic].publish(message)
         # The clock comes last: it triggers the policy's tick, which must see this observation.
         self.publish_clock(time_ns)
 
     def _complete(self, message: Any, source: Source) -> None:
-        """Name the frame of a message."""
         message.header.frame_id = source.frame_id or self._contract.base_frame
 
     def publish_clock(self, time_ns: int) -> None:
@@ -199,9 +184,8 @@ class SimNode(RobotTopics):
         self.connect_topics(contract, spec_of(env), whose="the simulator")
         self._display = RobotDisplay(self, env, self.spec, contract)
         self._episode = self.create_publisher(String, "~/episode", LATCHED)
-        self.create_subscription(
-            Float32MultiArray, f"{self.parameters.policy_node}/memory", self._on_memory, LATCHED
-        )
+        memory = f"{self.parameters.policy_node}/memory"
+        self.create_subscription(Float32MultiArray, memory, self._on_memory, LATCHED)
 
     def _on_memory(self, message: Float32MultiArray) -> None:
         self.memory = np.array(message.data, dtype=np.float32)
@@ -212,10 +196,7 @@ class SimNode(RobotTopics):
         norm = np.linalg.norm(self.memory[1:])
         return f"memory writes {writes:4.0f}  norm {norm:8.3f}"
 
-    def publish_observation(
-        self, observation: Mapping[str, np.ndarray], executed: np.ndarray, time_ns: int
-    ) -> None:
-        """Publish the robot as visualisers see it too; see `RobotTopics`."""
+    def publish_observation(self, observation: Observation, executed: Vector, time_ns: int) -> None:
         self._display.publish(ns_to_stamp(time_ns))
         super().publish_observation(observation, executed, time_ns)
 
@@ -229,11 +210,10 @@ class SimNode(RobotTopics):
 
 def episode_json(info: Mapping[str, Any]) -> str:
     """Return an `info` as JSON, with lists and numbers for those of NumPy, and text for what is unknown."""
-
-    def plain(value: Any) -> Any:
-        return value.tolist() if isinstance(value, np.ndarray | np.generic) else str(value)
-
-    return json.dumps(dict(info), default=plain)
+    return json.dumps(
+        dict(info),
+        default=lambda v: v.tolist() if isinstance(v, np.ndarray | np.generic) else str(v),
+    )
 
 
 def transform_message() -> Any:
@@ -250,8 +230,8 @@ class RobotDisplay:
         self._images = [s for s in contract.inputs if isinstance(s, ImageSource)]
         self._view = robot_view_of(env)
         self._info: dict[str, Publisher[CameraInfo]] = {}
-        self._moving: Publisher[Any] | None = None
-        self._static: Publisher[Any] | None = None
+        self._transforms: dict[bool, Publisher[Any]] = {}
+        """Whether frames move -> the publisher of their transforms."""
         if self._view is None:
             return
         description = node.create_publisher(String, "robot_description", LATCHED)
@@ -262,8 +242,8 @@ class RobotDisplay:
         }
         self._kind = transform_message()
         if self._kind is not None:
-            self._moving = node.create_publisher(self._kind, "/tf", TRANSFORMS)
-            self._static = node.create_publisher(self._kind, "/tf_static", LATCHED)
+            self._transforms[True] = node.create_publisher(self._kind, "/tf", TRANSFORMS)
+            self._transforms[False] = node.create_publisher(self._kind, "/tf_static", LATCHED)
 
     def frame_of(self, source: Source) -> str:
         """Return the frame of an input's header: the contract's, or else the simulator's own."""
@@ -294,12 +274,11 @@ class RobotDisplay:
             info = camera_info(camera, fov_rad)
             info.header.stamp, info.header.frame_id = stamp, self.frame_of(image)
             self._info[image.name].publish(info)
-        if self._moving is not None and self._static is not None:
-            transforms = self._transforms(self._view, stamp)
-            self._moving.publish(self._kind(transforms=transforms[True]))
-            self._static.publish(self._kind(transforms=transforms[False]))
+        found = self._find_transforms(self._view, stamp)
+        for moves, publisher in self._transforms.items():
+            publisher.publish(self._kind(transforms=found[moves]))
 
-    def _transforms(self, view: RobotView, stamp: Time) -> dict[bool, list[TransformStamped]]:
+    def _find_transforms(self, view: RobotView, stamp: Time) -> dict[bool, list[TransformStamped]]:
         """Return the transforms of moving frames (True) and of fixed ones (False)."""
         poses = view.poses()
         names = {camera_frame(image.name): self.frame_of(image) for image in self._images}
@@ -327,16 +306,11 @@ def camera_info(camera: CameraSpec, vertical_fov_rad: float) -> CameraInfo:
     height, width = camera.height, camera.width
     focal_px = height / 2 / math.tan(vertical_fov_rad / 2)
     x, y = (width - 1) / 2, (height - 1) / 2  # a pixel's middle has whole coordinates
-    matrix = [focal_px, 0.0, x, 0.0, focal_px, y, 0.0, 0.0, 1.0]
-    return CameraInfo(
-        height=height,
-        width=width,
-        distortion_model="plumb_bob",
-        d=[0.0] * 5,
-        k=matrix,
-        r=[1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 1.0],
-        p=[*matrix[:3], 0.0, *matrix[3:6], 0.0, *matrix[6:], 0.0],
-    )
+    matrix = np.array([[focal_px, 0.0, x], [0.0, focal_px, y], [0.0, 0.0, 1.0]])
+    info = CameraInfo(height=height, width=width, distortion_model="plumb_bob", d=[0.0] * 5)
+    info.k, info.r = matrix.ravel(), np.eye(3).ravel()
+    info.p = np.column_stack([matrix, np.zeros(3)]).ravel()
+    return info
 
 
 def _xyz(values: npt.ArrayLike) -> dict[str, float]:

@@ -16,15 +16,16 @@ A file of controls has a section for each device; where it has none, `default_ke
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import count
 from pathlib import Path
 from typing import Any
+
+import yaml
 
 from ttm.policy.errors import UserError
 from ttm.policy.spec import PolicySpec
@@ -65,14 +66,13 @@ class Drive:
 
 @dataclass(frozen=True)
 class ControlMap:
-    """All controls of a device.
-
-    `gives_back` is the control that lets a policy drive again. Deflections up to `dead_zone` count as 0.
-    """
+    """All controls of a device."""
 
     drives: tuple[Drive, ...]
     gives_back: str = ""
+    """The control that lets a policy drive again."""
     dead_zone: float = 0.0
+    """Deflections up to this count as 0."""
 
 
 class Controls:
@@ -137,13 +137,9 @@ def is_joy(text: str) -> bool:
     return re.fullmatch(r"(axis|button|trigger) \d{1,3}", text) is not None
 
 
-def _is_key(text: str) -> bool:
-    return text in NAMED_KEYS or (len(text) == 1 and text not in RESERVED_KEYS)
-
-
 _NAMES: Mapping[str, tuple[Callable[[str], bool], str]] = {
     "keyboard": (
-        _is_key,
+        lambda text: text in NAMED_KEYS or (len(text) == 1 and text not in RESERVED_KEYS),
         f"one character but {' '.join(RESERVED_KEYS)}, or {', '.join(NAMED_KEYS)}",
     ),
     "gamepad": (is_joy, "axis, button or trigger with its number, such as axis 1"),
@@ -154,55 +150,41 @@ DEVICES = (*_NAMES, "pose", "leader")
 
 
 def read_controls(path: str, device: str, spec: PolicySpec) -> ControlMap | None:
-    """Return the controls of a device, `keyboard` or `gamepad`; None if no file has any for it.
-
-    Raises `UserError` that names the faulty entry.
-    """
+    """Return the controls of `keyboard` or `gamepad`; None if no file has any. Raises `UserError`."""
     found = section_of(path, device)
     return None if found is None else controls_of(found[0], device, spec, found[1])
 
 
 def section_of(path: str, device: str) -> tuple[Any, str] | None:
-    """Return the section of a device and what errors call it; None without a file or section.
-
-    Raises `UserError` for a file that is no list of controls, and for a section of an unknown device.
-    """
+    """Return the section of a device and what errors call it; None without one. Raises `UserError`."""
     if not path:
         return None
     file = Path(path)
     data = read_yaml(file, "list of controls", "the name of a device")
     if unknown := sorted(str(key) for key in data.keys() - set(DEVICES)):
-        raise UserError(
-            f"{file.name} has unknown {', '.join(unknown)}; it takes {', '.join(DEVICES)}"
-        )
+        names = ", ".join(unknown)
+        raise UserError(f"{file.name} has unknown {names}; it takes {', '.join(DEVICES)}")
     return (data[device], f"{file.name}: {device}") if device in data else None
 
 
 def controls_of(
     entry: Any, device: str, spec: PolicySpec, where: str, default: ControlMap | None = None
 ) -> ControlMap:
-    """Return the controls of a section.
-
-    device: `keyboard` or `gamepad`, whose names it takes. default: what is not named; without it, drives
-    must be.
-    """
+    """Return the controls of a section. default: what is not named; without it, drives must be."""
     known = default or ControlMap(())
     needed = set() if default else {"drives"}
     require_keys(entry, needed, {"drives", "gives_back", "dead_zone"}, where)
     dead_zone = number(entry.get("dead_zone", known.dead_zone), f"{where} has dead_zone")
     if not 0 <= dead_zone < 1:
         raise UserError(f"{where} has dead_zone {dead_zone:g}; give 0 to below 1")
-    button = entry.get("gives_back", known.gives_back)
-    gives_back = _control(button, device, f"{where}, gives_back,")
+    back = _control(entry.get("gives_back", known.gives_back), device, f"{where}, gives_back,")
     if "drives" not in entry:
-        return ControlMap(known.drives, gives_back, dead_zone)
-    if not isinstance(entry["drives"], list) or not (entry["drives"] or default):
+        return ControlMap(known.drives, back, dead_zone)
+    given = entry["drives"]
+    if not isinstance(given, list) or not (given or default):
         raise UserError(f"{where} has no list of drives; give part, value, plus and speed of each")
-    drives = tuple(
-        _drive(drive, device, spec, f"{where}, drive {place},")
-        for place, drive in enumerate(entry["drives"])
-    )
-    return ControlMap(drives, gives_back, dead_zone)
+    drives = [_drive(each, device, spec, f"{where}, drive {n},") for n, each in enumerate(given)]
+    return ControlMap(tuple(drives), back, dead_zone)
 
 
 def _drive(entry: Any, device: str, spec: PolicySpec, where: str) -> Drive:
@@ -223,9 +205,7 @@ def _drive(entry: Any, device: str, spec: PolicySpec, where: str) -> Drive:
     if not plus:
         raise UserError(f"{where} has an empty plus; name the control that moves the value")
     if device == "keyboard" and dead_man:
-        raise UserError(
-            f"{where} has dead_man {dead_man}; leave it out: a terminal repeats the newest key alone"
-        )
+        raise UserError(f"{where} has dead_man {dead_man}; leave it out: terminals repeat one key")
     if device == "gamepad" and not dead_man.startswith(("button", "trigger")):
         given = f"dead_man {dead_man}" if dead_man else "no dead_man"
         raise UserError(f"{where} has {given}; name the button or trigger that must be held")
@@ -241,37 +221,23 @@ def _control(name: Any, device: str, where: str) -> str:
     return text
 
 
-def print_controls(controls: ControlMap, device: str, spec: PolicySpec) -> str:
-    """Return the controls as a file has them, with the unit of each value."""
-    units = {part.name: part.unit for part in spec.actions}
-    lines = [f"{device}:", f"  gives_back: {_quoted(controls.gives_back)}"]
-    lines += [f"  dead_zone: {controls.dead_zone:g}"] if controls.dead_zone else []
-    lines += ["  drives:" if controls.drives else "  drives: []"]
-    for drive in controls.drives:
-        named = {"plus": drive.plus, "minus": drive.minus, "dead_man": drive.dead_man}
-        given = [f"{key}: {_quoted(name)}" for key, name in named.items() if name]
-        start = f"part: {drive.part}, value: {drive.value}, {', '.join(given)}"
-        lines.append(f"    - {{{start}, speed: {drive.speed:g}}}  # {units[drive.part]}")
-    return "\n".join(lines)
+def print_controls(controls: ControlMap, device: str, **others: Any) -> str:
+    """Return the section of a device as a file has it. others: further keys of the section."""
+    drives = [{k: v for k, v in asdict(drive).items() if v != ""} for drive in controls.drives]
+    section = {**others, "gives_back": controls.gives_back, "dead_zone": controls.dead_zone}
+    given = {key: value for key, value in section.items() if value} | {"drives": drives}
+    return yaml.safe_dump({device: given}, sort_keys=False, default_flow_style=None, width=200)
 
 
-def _quoted(name: str) -> str:
-    """Return a name as YAML takes it for a text, such as the key y, which is a boolean otherwise."""
-    return name if len(name) > 1 else json.dumps(name)
-
-
-Pair = tuple[str, str]
-BASE_KEYS: Mapping[str, Pair] = {"linear": ("up", "down"), "angular": ("left", "right")}
-KEYS: tuple[Pair, ...] = tuple(
-    (pair[0], pair[1])
-    for pair in ("ik", "jl", "yh", "ws", "ae", "rt", "go", "xz", "cv", "bn", "12", "34", "56", "78")
-)
+BASE_KEYS = {"max_forward_m_s": ("up", "down"), "max_yaw_rad_s": ("left", "right")}
+"""Limit of a base -> the keys of its forward speed, or of its turning."""
+KEYS = ("ik", "jl", "yh", "ws", "ae", "rt", "go", "xz", "cv", "bn", "12", "34", "56", "78")
 """Pairs of neighbours, without the keys that the recorder takes."""
 STICKS = ("axis 1", "axis 0", "axis 4", "axis 3", "axis 7", "axis 6")
 """Left stick, right stick and cross of most gamepads; forward and left are positive."""
 DEAD_MEN = ("button 4", "button 5", "trigger 2", "trigger 5")
 """The shoulder buttons and the triggers, of which each has the sticks drive another topic."""
-BUTTONS: tuple[Pair, ...] = (("button 1", "button 0"), ("button 3", "button 2"))
+BUTTONS = (("button 1", "button 0"), ("button 3", "button 2"))
 
 SHARE = 0.5
 """Speeds are this share of their limits."""
@@ -283,14 +249,15 @@ def default_keyboard(context: TeleopContext) -> ControlMap:
     """Return keys for all values of the action."""
     keys, drives = iter(KEYS), []
     for sink, value in _values(context):
-        base = _base_direction(sink, value)
-        if pair := BASE_KEYS[base] if base else next(keys, None):
-            drives.append(Drive(sink.name, value, *pair, _speed(context, sink, value)))
+        along = sink.fields[value].path.endswith(("linear.x", "angular.z"))
+        base = BASE_KEYS.get(_limit(sink, value)) if along else None
+        if pair := base or next(keys, None):
+            drives.append(Drive(sink.name, value, pair[0], pair[1], _speed(context, sink, value)))
     return ControlMap(tuple(drives), gives_back="enter")
 
 
 def default_gamepad(context: TeleopContext) -> ControlMap:
-    """Return sticks for the velocities and joints, and buttons for what has two states.
+    """Return sticks for velocities and joints, and buttons for what has two states.
 
     Each topic has a dead-man button of its own; one with more values than sticks has several.
     """
@@ -322,14 +289,6 @@ def _values(context: TeleopContext) -> Iterator[tuple[ActionSink, int]]:
 def _limit(sink: ActionSink, value: int) -> str:
     """Return the name of the limit of one value, or an empty text."""
     return sink.limits[value if len(sink.limits) > 1 else 0] if sink.limits else ""
-
-
-def _base_direction(sink: ActionSink, value: int) -> str:
-    """Return `linear` or `angular` for forward speed and turning of a base, else an empty text."""
-    limit = _limit(sink, value)
-    is_base = limit in ("max_forward_m_s", "max_yaw_rad_s")
-    along = sink.fields[value].path.endswith(("linear.x", "angular.z"))
-    return LIMIT_KINDS[limit].moves if is_base and along else ""
 
 
 def _speed(context: TeleopContext, sink: ActionSink, value: int) -> float:

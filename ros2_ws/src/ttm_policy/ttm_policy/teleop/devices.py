@@ -35,11 +35,7 @@ SPEED_STEPS = {"+": 1.25, "-": 1 / 1.25}
 
 
 class Keyboard(Source):
-    """Reads keys.
-
-    read: returns the name of the next key that was pressed, or None, without waiting. on_other_key: called
-    with every key that drives nothing.
-    """
+    """Reads keys."""
 
     name = "keyboard"
     timeout_s = HOLD_S
@@ -50,6 +46,7 @@ class Keyboard(Source):
         read: Callable[[], str | None],
         on_other_key: Callable[[str], None],
     ) -> None:
+        """read: as `read_key`. on_other_key: called with every key that drives nothing."""
         self._controls, self._read, self._on_other_key = controls, read, on_other_key
         self._pressed_s: dict[str, float] = {}
         self._known = {key for drive in controls.map.drives for key in (drive.plus, drive.minus)}
@@ -75,23 +72,15 @@ class Keyboard(Source):
 
 
 ARROWS = {"A": "up", "B": "down", "C": "right", "D": "left"}
-_NAMED = {
-    **{f"\x1b{mode}{key}": name for mode in "[O" for key, name in ARROWS.items()},
-    "\n": "enter",
-    "\r": "enter",
-    "\t": "tab",
-    "\x7f": "backspace",
-}
+_NAMED = {"\n": "enter", "\r": "enter", "\t": "tab", "\x7f": "backspace"}
+_NAMED |= {f"\x1b{mode}{key}": name for mode in "[O" for key, name in ARROWS.items()}
 ESCAPE, LONGEST = "\x1b", 3
 """How the sequences above begin, and their length."""
 
 
 @contextmanager
 def raw_terminal() -> Iterator[None]:
-    """Let the terminal give each key at once, without showing it, until the `with` block ends.
-
-    Raises `UserError` if there is no terminal.
-    """
+    """Let the terminal give each key at once in the `with` block. Raises `UserError` without a terminal."""
     if not sys.stdin.isatty():
         raise UserError("keys need a terminal; start the node in one, or use the services")
     before = termios.tcgetattr(sys.stdin)
@@ -107,18 +96,17 @@ def read_key() -> str | None:
 
     Arrows, enter, tab and backspace have names; all other keys are their character.
     """
-    key = _read()
-    if key is None:
+
+    def read() -> str | None:
+        if not select.select([sys.stdin], [], [], 0)[0]:
+            return None
+        return os.read(sys.stdin.fileno(), 1).decode("ascii", "replace") or "q"
+
+    if (key := read()) is None:
         return None
-    while key.startswith(ESCAPE) and len(key) < LONGEST and (more := _read()) is not None:
+    while key.startswith(ESCAPE) and len(key) < LONGEST and (more := read()) is not None:
         key += more
     return _NAMED.get(key, key)
-
-
-def _read() -> str | None:
-    if not select.select([sys.stdin], [], [], 0)[0]:
-        return None
-    return os.read(sys.stdin.fileno(), 1).decode("ascii", "replace") or "q"
 
 
 JOY = "joy"
@@ -144,20 +132,19 @@ class JoyState:
 
     def has(self, control: str) -> bool:
         """Return whether the gamepad has a control."""
-        values, place = self._find(control)
-        return place < len(values)
+        return self._value(control) is not None
 
     def __call__(self, control: str) -> float:
         """Return the deflection of a control; 0 for one that the gamepad lacks, and for no number."""
-        values, place = self._find(control)
-        value = float(values[place]) if place < len(values) else 0.0
+        value = self._value(control) or 0.0
         if not math.isfinite(value):
             return 0.0
         return max(-value, 0.0) if control.startswith("trigger") else value
 
-    def _find(self, control: str) -> tuple[Any, int]:
+    def _value(self, control: str) -> float | None:
         kind, number = control.split()
-        return (self.message.buttons if kind == "button" else self.message.axes), int(number)
+        values = self.message.buttons if kind == "button" else self.message.axes
+        return float(values[int(number)]) if int(number) < len(values) else None
 
 
 def nothing_from(node: Node, topic: str, kind: Any) -> str:
@@ -189,10 +176,8 @@ class Gamepad(Source):
             return nothing_from(self._node, JOY, Joy)
         if missing := [name for name in self._needed if not self.state.has(name)]:
             axes, buttons = len(self.state.message.axes), len(self.state.message.buttons)
-            return (
-                f"{self._node.resolve_topic_name(JOY)} has {axes} axes and {buttons} buttons, but the "
-                f"controls name {', '.join(missing)}"
-            )
+            has = f"{self._node.resolve_topic_name(JOY)} has {axes} axes and {buttons} buttons"
+            return f"{has}, but the controls name {', '.join(missing)}"
         return ""
 
     def _receive(self, message: Joy) -> None:

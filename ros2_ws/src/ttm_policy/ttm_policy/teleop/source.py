@@ -15,11 +15,9 @@ import numpy as np
 import numpy.typing as npt
 
 from ttm.policy.spec import PolicySpec
-from ttm.sim.shipped import SHIPPED
-from ttm_policy.contract import JOINT_TYPES, RobotContract, goal_sources, load_contract
-from ttm_policy.messages import check_fields
+from ttm_policy.contract import JOINT_TYPES, RobotContract, goal_sources
 from ttm_policy.parameters import DrivingParameters
-from ttm_policy.recording.values import read_given_spec
+from ttm_policy.recording.episodes import given_by
 
 Vector = npt.NDArray[np.float32]
 
@@ -109,8 +107,5 @@ class TeleopContext:
 
 def load_context(parameters: DrivingParameters) -> TeleopContext:
     """Read contract and spec. Raises `UserError` if they do not fit together."""
-    contract = load_contract(parameters.contract)
-    check_fields(contract)
-    like = parameters.spec or ("" if parameters.contract else SHIPPED)
-    given = read_given_spec(like, contract, parameters.rate_hz)
-    return TeleopContext(contract, given.complete_without_images(), parameters.limits)
+    given = given_by(parameters)
+    return TeleopContext(given.contract, given.complete_without_images(), parameters.limits)

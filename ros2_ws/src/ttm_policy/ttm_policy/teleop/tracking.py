@@ -37,13 +37,7 @@ from std_msgs.msg import Bool
 
 from ttm.policy.errors import UserError, printable
 from ttm.policy.spec import PolicySpec
-from ttm_policy.contract import (
-    JOINT_TYPES,
-    MOTION_TYPES,
-    number,
-    require_keys,
-    topic_problem,
-)
+from ttm_policy.contract import JOINT_TYPES, MOTION_TYPES, number, require_keys, topic_problem
 from ttm_policy.messages import rotation_between
 from ttm_policy.qos import SENSOR
 from ttm_policy.teleop.controls import (
@@ -64,9 +58,9 @@ Numbers = npt.NDArray[np.float64]
 Device = Literal["pose", "leader"]
 AXES = ("x", "y", "z")
 BUTTON_KEYS = {"drives", "gives_back", "dead_zone"}
-_KEYS: Mapping[Device, set[str]] = {
-    "pose": {"topic", "clutch", "scale", "axes", "turn_scale", "translation", "rotation"},
-    "leader": {"topic", "clutch", "scale", "joints"},
+_KEYS: Mapping[Device, tuple[str, ...]] = {
+    "pose": ("topic", "clutch", "scale", "turn_scale", "axes", "translation", "rotation"),
+    "leader": ("topic", "clutch", "scale", "joints"),
 }
 
 
@@ -104,15 +98,12 @@ class TrackingMap:
 
 
 def read_tracking(path: str, device: Device, default: TrackingMap, spec: PolicySpec) -> TrackingMap:
-    """Return the section of a device; what it does not name is that of `default`.
-
-    Raises `UserError` that names the faulty entry.
-    """
+    """Return the section of a device, or `default` where it names nothing. Raises `UserError`."""
     found = section_of(path, device)
     if found is None:
         return default
     entry, where = found
-    require_keys(entry, set(), _KEYS[device] | BUTTON_KEYS, where)
+    require_keys(entry, set(), BUTTON_KEYS.union(_KEYS[device]), where)
     given = {key: _read(key, value, where) for key, value in entry.items() if key in _KEYS[device]}
     buttons = {key: value for key, value in entry.items() if key in BUTTON_KEYS}
     controls = controls_of(buttons, "gamepad", spec, where, default.controls)
@@ -154,18 +145,10 @@ def _read(key: str, value: Any, where: str) -> Any:
     raise UserError(f"{where} has {key} {value!r}; give {give}")
 
 
-def print_tracking(tracking: TrackingMap, device: Device, spec: PolicySpec) -> str:
+def print_tracking(tracking: TrackingMap, device: Device) -> str:
     """Return the section as the file has it."""
-    lines = [f"{device}:", f"  topic: {tracking.topic}", f"  clutch: {tracking.clutch}"]
-    lines += [f"  scale: {tracking.scale:g}"]
-    if device == "pose":
-        lines += [f"  turn_scale: {tracking.turn_scale:g}", f"  axes: [{', '.join(tracking.axes)}]"]
-        parts = {"translation": tracking.translation, "rotation": tracking.rotation}
-        lines += [f"  {key}: {part}" for key, part in parts.items() if part]
-    elif tracking.joints:
-        pairs = ", ".join(f"{robot}: {leader}" for robot, leader in tracking.joints.items())
-        lines += [f"  joints: {{{pairs}}}"]
-    return "\n".join(lines + print_controls(tracking.controls, device, spec).splitlines()[1:])
+    others = {key: getattr(tracking, key) for key in _KEYS[device]}
+    return print_controls(tracking.controls, device, **others)
 
 
 class TrackingSource(Source):
@@ -176,15 +159,14 @@ class TrackingSource(Source):
     """
 
     timeout_s = TIMEOUT_S
+    kind: Any
+    """The type of the topic's messages."""
 
-    def __init__(
-        self, node: Node, context: TeleopContext, tracking: TrackingMap, kind: Any
-    ) -> None:
-        """kind: the type of the topic's messages."""
-        self._node, self._topic, self._kind = node, tracking.topic, kind
+    def __init__(self, node: Node, context: TeleopContext, tracking: TrackingMap) -> None:
+        self._node, self._topic = node, tracking.topic
         self._controls = Controls(tracking.controls, context)
         self._heard_s = self._asked_s = -math.inf
-        node.create_subscription(kind, self._topic, self._receive, SENSOR)
+        node.create_subscription(self.kind, self._topic, self._receive, SENSOR)
         clutch = tracking.clutch
         self._clutch_topic = "" if is_joy(clutch) else clutch
         self._pad = Gamepad(self._controls, node, "" if self._clutch_topic else clutch)
@@ -206,11 +188,10 @@ class TrackingSource(Source):
     @property
     def unheard(self) -> str:
         """What of device, clutch and `joy` was never heard."""
-        found = []
-        if self._heard_s < 0:
-            found.append(nothing_from(self._node, self._topic, self._kind))
-        if self._clutch_topic and self._clutch.heard_s < 0:
-            found.append(nothing_from(self._node, self._clutch_topic, Bool))
+        needed = [(self._heard_s, self._topic, self.kind)]
+        if self._clutch_topic:
+            needed.append((self._clutch.heard_s, self._clutch_topic, Bool))
+        found = [nothing_from(self._node, *topic) for heard_s, *topic in needed if heard_s < 0]
         return "; ".join(filter(None, (*found, self._pad.unheard)))
 
     def take(self, message: Any, now_s: float) -> None:
@@ -244,10 +225,7 @@ class TrackingSource(Source):
 
     @abstractmethod
     def _follow(self, message: Any) -> None:
-        """Take the motion since the message before.
-
-        Raises `ValueError`, which says what it does, if this is no motion of a hand.
-        """
+        """Take the motion since the last message. Raises `ValueError` if this is no motion of a hand."""
 
     @abstractmethod
     def _let_go(self) -> None:
@@ -269,33 +247,31 @@ def default_leader(context: TeleopContext) -> TrackingMap:
     return TrackingMap("leader/joint_states", "button 4", replace(buttons, drives=others))
 
 
-def _leader_joints(
-    context: TeleopContext, names: Mapping[str, str]
-) -> dict[int, tuple[str, float]]:
-    """Return the joint of the leader for each goal of a joint, and the factor from its rad or m.
+Joints = dict[int, tuple[str, float]]
+"""Place of the goal of a joint -> the leader's joint, and the factor from its rad or m."""
 
-    Those of two states are left out, since they have buttons. names: as `TrackingMap.joints`. Raises
-    `UserError` if there are none, or for a joint that the action does not have.
+
+def _leader_joints(context: TeleopContext, names: Mapping[str, str]) -> Joints:
+    """Return the leader's joints for all goals but those of two states, which have buttons.
+
+    names: as `TrackingMap.joints`. Raises `UserError`.
     """
     spec, found, known = context.spec, {}, set()
-    for sink in context.contract.actions:
+    for sink in (each for each in context.contract.actions if each.type in JOINT_TYPES):
         where = spec.action_slices[sink.name]
-        fields = sink.fields[: where.stop - where.start] if sink.type in JOINT_TYPES else ()
-        for place, joint in enumerate(fields, where.start):
+        for place, joint in zip(range(where.start, where.stop), sink.fields, strict=False):
             if not spec.binary_mask[place]:
                 known.add(joint.path)
                 leader = names.get(joint.path, joint.path)
                 sign = -1 if leader.startswith("-") else 1
                 found[place] = leader.removeprefix("-"), sign / joint.scale
     if unknown := sorted(names.keys() - known):
-        raise UserError(
-            f"the leader arm drives joint '{unknown[0]}'; the action has: "
-            f"{', '.join(sorted(known)) or 'none'}"
-        )
+        has = ", ".join(sorted(known)) or "none"
+        raise UserError(f"the leader arm drives joint '{unknown[0]}'; the action has: {has}")
     if not found:
+        path = context.contract.path
         raise UserError(
-            f"{context.contract.path} has no action with goals of joints, which a leader arm drives; take "
-            "source pose for velocities of a gripper"
+            f"{path} has no action with goals of joints; take source pose for a gripper"
         )
     return found
 
@@ -307,7 +283,7 @@ JUMP_M, JUMP_RAD = 0.15, 0.6
 class LeaderArm(TrackingSource):
     """Moves the joints as far from where they are as the leader's joints have moved, scaled."""
 
-    name = "leader arm"
+    name, kind = "leader arm", JointState
 
     def __init__(self, node: Node, context: TeleopContext, tracking: TrackingMap) -> None:
         """Raises `UserError` if the action has no such joints."""
@@ -315,18 +291,19 @@ class LeaderArm(TrackingSource):
         self._context, self._places = context, list(joints)
         self._joints = [leader for leader, _ in joints.values()]
         self._factors = tracking.scale * np.array([factor for _, factor in joints.values()])
-        super().__init__(node, context, tracking, JointState)
+        super().__init__(node, context, tracking)
         self._now: Numbers | None = None
         self._start: tuple[Numbers, Vector] | None = None
 
     def _follow(self, message: JointState) -> None:
         angles = dict(zip(message.name, message.position, strict=False))
         names = list(message.name)
-        if missing := [name for name in self._joints if name not in angles]:
-            others = printable(", ".join(angles), 500) or "none"
-            raise ValueError(f"does not tell joint '{missing[0]}', but {others}")
-        if twice := [name for name in self._joints if names.count(name) > 1]:
-            raise ValueError(f"tells joint '{twice[0]}' twice in one message")
+        for joint in self._joints:
+            if joint not in angles:
+                others = printable(", ".join(angles), 500) or "none"
+                raise ValueError(f"does not tell joint '{joint}', but {others}")
+            if names.count(joint) > 1:
+                raise ValueError(f"tells joint '{joint}' twice in one message")
         before, self._now = self._now, np.array([angles[name] for name in self._joints])
         if not np.isfinite(self._now).all():
             raise ValueError("tells joints that are not finite")
@@ -407,9 +384,9 @@ class Pose:
 
 
 def _axes_of(context: TeleopContext, part: str, moves: str) -> tuple[Numbers, float]:
-    """Return what makes the action of a motion's speed, (A, 3), and the largest speed, in m/s or rad/s.
+    """Return (A, 3), which makes the action of a motion's speed, and the largest speed, in m/s or rad/s.
 
-    moves: `linear` or `angular`. Raises `UserError` if no value of the part moves or turns the robot.
+    moves: `linear` or `angular`. Raises `UserError` if no value of the part does.
     """
     spec, matrix, most = context.spec, np.zeros((context.spec.action_size, 3)), math.inf
     if not part:
@@ -422,18 +399,13 @@ def _axes_of(context: TeleopContext, part: str, moves: str) -> tuple[Numbers, fl
             place = spec.action_slices[part].start + value
             matrix[place, AXES.index(each.path[-1])] = factor
     if not matrix.any():
-        raise UserError(
-            f"'{part}' of {context.contract.path} has no field such as {moves}.x, so that a hand cannot "
-            "drive it; name another part in the file of controls"
-        )
+        path = context.contract.path
+        raise UserError(f"'{part}' of {path} has no field such as {moves}.x; name another part")
     return matrix, most
 
 
 def default_pose(context: TeleopContext) -> TrackingMap:
-    """Return what a hand moves by the contract: the parts with all three axes, and the rest by buttons.
-
-    Raises `UserError` if there is none.
-    """
+    """Return what a hand moves by the contract: the parts with all three axes. Raises `UserError`."""
 
     def whole(moves: str) -> str:
         wanted = {f"{moves}.{axis}" for axis in AXES}
@@ -447,27 +419,24 @@ def default_pose(context: TeleopContext) -> TrackingMap:
     if not translation and not rotation:
         raise UserError(
             f"{context.contract.path} has no action with linear.x, linear.y and linear.z, or angular ones; "
-            "a hand drives the velocity of a gripper: take source leader for goals of joints"
+            "take source leader for goals of joints"
         )
     buttons = default_gamepad(context)
     others = tuple(drive for drive in buttons.drives if drive.part not in (translation, rotation))
+    controls = replace(buttons, drives=others)
     return TrackingMap(
-        "hand_pose",
-        "button 4",
-        replace(buttons, drives=others),
-        translation=translation,
-        rotation=rotation,
+        "hand_pose", "button 4", controls, translation=translation, rotation=rotation
     )
 
 
 class PoseTracker(TrackingSource):
     """Moves and turns the gripper as a hand moves and turns, scaled."""
 
-    name = "hand"
+    name, kind = "hand", PoseStamped
 
     def __init__(self, node: Node, context: TeleopContext, tracking: TrackingMap) -> None:
         """Raises `UserError` if the parts that it drives have no such values."""
-        super().__init__(node, context, tracking, PoseStamped)
+        super().__init__(node, context, tracking)
         linear, most_m_s = _axes_of(context, tracking.translation, "linear")
         angular, most_rad_s = _axes_of(context, tracking.rotation, "angular")
         self._axes = linear, angular

@@ -48,9 +48,7 @@ HEADERS = {
 def require_token(token: str) -> None:
     """Raise `UserError` unless the token can be part of an address and is not guessed at once."""
     if not re.fullmatch(r"[A-Za-z0-9_-]{16,128}", token):
-        raise UserError(
-            "the token must have 16 to 128 letters, digits, - and _; leave it out for a new one"
-        )
+        raise UserError("the token must have 16 to 128 letters, digits, - and _; or leave it out")
 
 
 def is_loopback(host: str) -> bool:
@@ -210,10 +208,7 @@ class DriverLock:
             return asked
 
     def steer(self, page: str, axes: Axes, now_s: float) -> None:
-        """Take the positions of the controls from the page that drives.
-
-        Raises `UserError` if it does not drive, or does not drive any more.
-        """
+        """Take the positions of the controls from the page that drives. Raises `UserError` if it does not."""
         with self._lock:
             if self.driver(now_s) != page:
                 raise UserError("this page does not drive; take the controls first")

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from functools import partial
+from itertools import count
 from typing import Any, NamedTuple
 
 import simplejpeg
@@ -16,7 +19,7 @@ from rclpy.node import Node
 from rclpy.publisher import Publisher
 from sensor_msgs.msg import CompressedImage
 from std_msgs.msg import Bool, String
-from std_srvs.srv import SetBool, Trigger
+from std_srvs.srv import Trigger
 
 from ttm.policy.errors import UserError, printable
 from ttm.policy.spec import CameraSpec
@@ -27,10 +30,11 @@ from ttm_policy.messages import MESSAGE_TYPES, image_to_frame
 from ttm_policy.parameters import WebParameters
 from ttm_policy.programs import steady_timer
 from ttm_policy.qos import COMMAND, LATCHED, SENSOR
-from ttm_policy.recording.values import message_image_size, unpacked
+from ttm_policy.recording.episodes import message_image_size, unpacked
+from ttm_policy.recording.session import State
 from ttm_policy.teleop.controls import Controls
-from ttm_policy.teleop.session import TeleopSession
-from ttm_policy.teleop.source import Source, TeleopContext, Wish
+from ttm_policy.teleop.session import TeleopSession, recorder_clients
+from ttm_policy.teleop.source import Source, Wish
 from ttm_policy.web.access import DriverLock
 
 QUALITY = 80
@@ -40,7 +44,7 @@ MOST_BYTES = 2**23
 
 
 class LiveFrame(NamedTuple):
-    """The newest frame of a camera: how many there were before it, and a JPEG."""
+    """The newest frame of a camera: a number of its own, and a JPEG."""
 
     number: int
     jpeg: bytes
@@ -52,49 +56,39 @@ class LiveCameras:
     def __init__(self, node: Node, sources: Sequence[ImageSource]) -> None:
         self._sources = {source.name: source for source in sources}
         self.names = list(self._sources)
-        self._newest: dict[str, tuple[int, bytes]] = {}
+        self._newest: dict[str, bytes] = {}
         self._made: dict[str, LiveFrame] = {}
-        self._tried: dict[str, int] = {}
-        self._lock = threading.Lock()
+        self._numbers, self._lock = count(1), threading.Lock()
         self.problems: dict[str, str] = {}
         """Camera -> why its newest frame cannot be shown."""
         for source in sources:
-            self._subscribe(node, source)
+            kind, receive = MESSAGE_TYPES[source.type], partial(self._receive, source.name)
+            node.create_subscription(kind, source.topic, receive, SENSOR, raw=True)
 
     def frame(self, camera: str) -> LiveFrame | None:
         """Return the newest frame, or None before the first good one."""
         with self._lock:
-            number, data = self._newest.get(camera, (0, b""))
-            if number != self._tried.get(camera, 0):
-                self._tried[camera] = number
+            if data := self._newest.pop(camera, None):
                 try:
-                    self._made[camera] = LiveFrame(number, _jpeg(data, self._sources[camera]))
+                    jpeg = _jpeg(data, self._sources[camera])
+                    self._made[camera] = LiveFrame(next(self._numbers), jpeg)
                     self.problems.pop(camera, None)
                 except UserError as error:
                     self.problems[camera] = str(error)
             return self._made.get(camera)
 
-    def _subscribe(self, node: Node, source: ImageSource) -> None:
-        def receive(data: bytes) -> None:
-            self._newest[source.name] = self._newest.get(source.name, (0, b""))[0] + 1, data
-
-        kind = MESSAGE_TYPES[source.type]
-        node.create_subscription(kind, source.topic, receive, SENSOR, raw=True)
+    def _receive(self, camera: str, data: bytes) -> None:
+        self._newest[camera] = data
 
 
 def _jpeg(data: bytes, source: ImageSource) -> bytes:
-    """Return a serialised message's image as a JPEG; one that is a JPEG is passed on as it is.
-
-    Raises `UserError` if it cannot be read.
-    """
+    """Return a message's image as a JPEG; one that is a JPEG is passed on. Raises `UserError`."""
     message = unpacked(source.topic, data, source.type)
     height, width = message_image_size(message)
     if isinstance(message, CompressedImage) and bytes(message.data[:2]) == JPEG_START:
         if len(message.data) > MOST_BYTES:
-            raise UserError(
-                f"a frame of '{source.topic}' has {len(message.data)} bytes, and at most {MOST_BYTES} are "
-                "shown; lower the camera's size or its quality"
-            )
+            size = f"'{source.topic}' has frames of {len(message.data)} bytes, above {MOST_BYTES}"
+            raise UserError(f"{size}; lower the camera's size or its quality")
         return bytes(message.data)
     frame = image_to_frame(message, source, CameraSpec(source.name, height, width))
     return bytes(simplejpeg.encode_jpeg(frame, QUALITY, "RGB"))
@@ -104,9 +98,9 @@ ANSWER_S = 5.0
 
 
 async def ask(client: Client[Any, Any], **values: Any) -> str:
-    """Return what a service says, from the server's thread, while the node spins in another one.
+    """Return what a service says, from the server's thread. values: of its request.
 
-    values: of its request. Raises `UserError` if it is not there, gives no answer, or refuses.
+    Raises `UserError` if it is not there, gives no answer, or refuses.
     """
     who = client.srv_name.split("/")[-2]  # the node that has it
     if not client.service_is_ready():
@@ -135,7 +129,6 @@ REPEAT_S = 0.1
 FLUSH_S = 0.5
 """The longest wait for all listeners to acknowledge the release, and for the publisher to go."""
 LOOK_S = 0.02
-SERVICE = "rearm"
 
 
 class StopButton:
@@ -207,8 +200,7 @@ class StopButton:
         return [
             name
             for name, types in self._node.get_service_names_and_types()
-            if name.rpartition("/")[2] == SERVICE
-            and name.rsplit("/", 2)[0] == beside
+            if re.fullmatch(rf"{re.escape(beside)}/[^/]+/rearm", name)
             and "std_srvs/srv/Trigger" in types
         ]
 
@@ -227,17 +219,8 @@ DIAGNOSTICS_S = 3.0
 """What a node has reported longer ago than this is not shown any more."""
 MOST_REPORTS, LONGEST_NAME, LONGEST_REPORT = 12, 100, 300
 """Nodes whose complaints are shown, and the characters of their names and of what they say."""
-READY = "ready"
-RECORDER = {
-    "state": str,
-    "instruction": str,
-    "ticks": int,
-    "missing": list,
-    "silent": list,
-    "remaining_s": 0.0,
-    "problem": "",
-    "cadence": "",
-}
+RECORDER: dict[str, Any] = {"state": str, "instruction": str, "ticks": int}
+RECORDER |= {"missing": list, "silent": list, "remaining_s": 0.0, "problem": "", "cadence": ""}
 """What the page shows of a recorder's status; see `read_json`."""
 SCENE = {"task": "", "instruction": "", "success": False, "seed": 0}
 
@@ -246,7 +229,6 @@ class RobotOverRos:
     """The robot, its recorder and its simulator. Calls come from the server's thread.
 
     Those that begin something return what happens, in words, and raise `UserError` if it cannot be.
-    layout: what `ttm_policy.web.views.page_layout` returned.
     """
 
     def __init__(
@@ -254,17 +236,13 @@ class RobotOverRos:
         node: Node,
         session: TeleopSession,
         parameters: WebParameters,
-        *,
-        context: TeleopContext,
         layout: Mapping[str, Any],
     ) -> None:
+        """layout: what `ttm_policy.web.views.page_layout` returned."""
         self._node, self._session, self._parameters = node, session, parameters
-        self._facts = {
-            "robot": context.spec.robot,
-            "rate_hz": context.spec.rate_hz,
-            "policy": parameters.policy,
-            **layout,
-        }
+        spec = session.context.spec
+        self._facts = {"robot": spec.robot, "rate_hz": spec.rate_hz, "policy": parameters.policy}
+        self._facts |= layout
         self._recorder: dict[str, Any] | None = None
         self._scene: dict[str, Any] | None = None
         self._known: list[str] = []
@@ -274,13 +252,10 @@ class RobotOverRos:
         # What people see of a simulated robot, and no policy.
         overview = ImageSource("overview", f"{simulator}/overview", "sensor_msgs/Image")
         views = [overview] if simulator else []
-        self.cameras = LiveCameras(node, [*views, *context.contract.images])
+        self.cameras = LiveCameras(node, [*views, *session.context.contract.images])
         """The cameras, that for people first."""
         self._instruction = node.create_publisher(String, "instruction", LATCHED)
-        kinds = {"start": Trigger, "stop": SetBool, "discard": Trigger}
-        self._clients: dict[str, Client[Any, Any]] = {
-            name: node.create_client(kind, f"{recorder}/{name}") for name, kind in kinds.items()
-        }
+        self._clients = recorder_clients(node, recorder)
         self._stop_button = StopButton(node)
         node.create_subscription(String, f"{recorder}/status", self._on_recorder, LATCHED)
         node.create_subscription(DiagnosticArray, "/diagnostics", self._on_diagnostics, 10)
@@ -300,13 +275,9 @@ class RobotOverRos:
         # This node, or another, may wait for a person after a stop or a crash.
         said = [self._session.problem, *(text for _, text in self._complaints())]
         pressed = self._stop_button.pressed
-        return {
-            "recorder": self._recorder,
-            "scene": self._scene,
-            "reasons": self._reasons(),
-            "stopped": pressed,
-            "rearm": pressed or any(REARM in text for text in said),
-        }
+        rearm = pressed or any(REARM in text for text in said)
+        found = {"recorder": self._recorder, "scene": self._scene, "reasons": self._reasons()}
+        return {**found, "stopped": pressed, "rearm": rearm}
 
     async def start(self) -> str:
         """Begin an episode."""
@@ -345,7 +316,7 @@ class RobotOverRos:
         return f"instruction: {text}"
 
     def _require_ready(self) -> None:
-        if self._recorder is not None and self._recorder["state"] != READY:
+        if self._recorder is not None and self._recorder["state"] != State.READY.value:
             raise UserError("an episode is being recorded; stop or discard it first")
 
     def _reasons(self) -> list[str]:
@@ -370,12 +341,8 @@ class RobotOverRos:
 
     def _complaints(self) -> list[tuple[str, str]]:
         """Return what other nodes complain of now, the policy first."""
-        now_s = time.monotonic()
-        found = [
-            (name, text)
-            for name, (heard_s, text) in list(self._reports.items())
-            if now_s - heard_s < DIAGNOSTICS_S
-        ]
+        since_s, reports = time.monotonic() - DIAGNOSTICS_S, list(self._reports.items())
+        found = [(name, text) for name, (heard_s, text) in reports if heard_s > since_s]
         return sorted(found, key=lambda report: not self._is_policy(report[0]))
 
     def _is_policy(self, node: str) -> bool:
@@ -416,10 +383,7 @@ def _last(node: str) -> str:
 
 
 class WebSource(Source):
-    """Follows the page that has the controls.
-
-    As long as a page has them, it drives: with all controls at rest, the robot is to stand still.
-    """
+    """Follows the page that has the controls. With all of them at rest, the robot stands still."""
 
     name = "web page"
 

@@ -10,16 +10,16 @@ import threading
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from importlib import resources
 from itertools import count
-from typing import Any
+from typing import Any, NamedTuple
 
 from aiohttp import WSMsgType, web
 from aiohttp.http import HttpProcessingError
 
 from ttm.policy.errors import UserError, require_instruction
+from ttm_policy.parameters import WebParameters
 from ttm_policy.web.access import HEADERS, Access, DriverLock, Greeter, PendingConnections
 from ttm_policy.web.robot import RobotOverRos
 from ttm_policy.web.views import Album
@@ -29,13 +29,8 @@ MOST_BYTES = 8192
 MOST_AXES = 64
 
 
-@dataclass(frozen=True)
-class PageRequest:
-    """What a page asks for through its web socket, checked before anything is done.
-
-    It is a JSON object with the name of an action under `do`, a number under `id` that its answer carries
-    again, and all the values of the action, and no others.
-    """
+class PageRequest(NamedTuple):
+    """What a page asks for through its web socket, checked before anything is done."""
 
     do: str
     number: int
@@ -43,7 +38,11 @@ class PageRequest:
 
 
 def read_request(text: str) -> PageRequest:
-    """Return the request. Raises `UserError` if it is none."""
+    """Return a request. Raises `UserError` if it is none.
+
+    It is a JSON object with the name of an action under `do`, a number under `id` that its answer carries
+    again, and all the values of the action, and no others.
+    """
     try:
         data = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -138,7 +137,7 @@ class PageSocket:
         self._unseen, self._refused = 0, 0
         self._shown: dict[str, Any] = {}
         self._turn, self._waiting = asyncio.Lock(), set[asyncio.Task[None]]()
-        self._actions: Mapping[str, Callable[..., Awaitable[str]]] = {
+        self._actions: Mapping[str, Callable[..., Awaitable[str | None]]] = {
             "take": self._take,
             "release": self._release,
             "steer": self._steer,
@@ -194,8 +193,7 @@ class PageSocket:
             self._waiting.add(waiting)
             waiting.add_done_callback(self._waiting.discard)
         else:
-            text = f"{MOST_WAITING} requests wait for their answers; wait, too"
-            await self._answer(request.number, False, text)
+            await self._answer(request.number, False, f"{MOST_WAITING} requests wait; wait, too")
 
     async def _do_in_turn(self, request: PageRequest) -> None:
         """Do what may take its time after all before it, while the page steers on."""
@@ -208,7 +206,7 @@ class PageSocket:
             said, ok = await self._actions[request.do](**request.values), True
         except (UserError, OSError) as error:
             said, ok = " ".join(str(error).split()), False
-        if said or not ok:
+        if said is not None:
             await self._answer(request.number, ok, said)
 
     async def _answer(self, number: int, ok: bool, text: str) -> None:
@@ -218,21 +216,18 @@ class PageSocket:
         self._lock.take(self._name, time.monotonic())
         return "you drive"
 
-    async def _release(self, back: bool) -> str:
+    async def _release(self, back: bool) -> None:
         self._lock.release(self._name, back=back)
-        return ""
 
     async def _e_stop(self) -> str:
         self._lock.stop()  # at once, and even if no message of the emergency stop got through
         return await self._robot.e_stop()
 
-    async def _steer(self, axes: Mapping[str, float]) -> str:
+    async def _steer(self, axes: Mapping[str, float]) -> None:
         self._lock.steer(self._name, axes, time.monotonic())
-        return ""
 
-    async def _seen(self) -> str:
+    async def _seen(self) -> None:
         self._unseen = max(self._unseen - 1, 0)
-        return ""
 
     async def _edit(self, edit: Callable[..., str], **values: Any) -> str:
         said = await asyncio.to_thread(edit, **values)
@@ -267,11 +262,10 @@ class PageSocket:
         most = MOST_UNSEEN * len(cameras.names)
         for place, camera in enumerate(cameras.names):
             frame = cameras.frame(camera)
-            if frame is None or frame.number == numbers.get(camera) or self._unseen >= most:
-                continue
-            numbers[camera] = frame.number
-            self._unseen += 1
-            await self._socket.send_bytes(bytes([place]) + frame.jpeg)
+            if frame and frame.number != numbers.get(camera) and self._unseen < most:
+                numbers[camera] = frame.number
+                self._unseen += 1
+                await self._socket.send_bytes(bytes([place]) + frame.jpeg)
 
     async def _send_new(self, kind: str, data: dict[str, Any]) -> None:
         """Send a state if it is not the one that the page has."""
@@ -283,12 +277,8 @@ class PageSocket:
         await self._socket.send_str(json.dumps({"kind": kind, **data}, ensure_ascii=False))
 
 
-PAGE: dict[str, tuple[str, str]] = {
-    "": ("page.html", "text/html"),
-    "page.css": ("page.css", "text/css"),
-    "page.js": ("page.js", "text/javascript"),
-}
-"""Path -> file of the package and its type."""
+PAGE = {"": "text/html", "page.css": "text/css", "page.js": "text/javascript"}
+"""Path -> type of a file of the package; without a name, it is `page.html`."""
 
 EVERYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 """Where to listen for the whole network -> how this machine reaches it."""
@@ -299,31 +289,22 @@ START_S = 10.0
 
 
 class WebServer:
-    """Serves the page from a thread of its own.
-
-    token: the first part of every path. host, port: where to listen; port 0 takes a free one.
-    """
+    """Serves the page from a thread of its own."""
 
     def __init__(
-        self,
-        robot: RobotOverRos,
-        album: Album,
-        lock: DriverLock,
-        *,
-        token: str,
-        host: str = "127.0.0.1",
-        port: int = 0,
+        self, robot: RobotOverRos, album: Album, lock: DriverLock, parameters: WebParameters
     ) -> None:
-        self._album, self._token, self._host, self._port = album, token, host, port
+        """parameters: token, the first part of every path; host and port, where 0 takes a free one."""
+        self._album, self._token = album, parameters.token
+        self._host, self._port = parameters.host, parameters.port
         names = count()
         self._new_page = lambda: PageSocket(f"page {next(names)}", robot, album, lock)
         self._pages: set[PageSocket] = set()
         folder = resources.files("ttm_policy.web") / "page"
-        self._files = {path: (folder / file).read_bytes() for path, (file, _) in PAGE.items()}
+        self._files = {path: (folder / (path or "page.html")).read_bytes() for path in PAGE}
         self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(
-            target=self._loop.run_forever, name="web server", daemon=True
-        )
+        run = self._loop.run_forever
+        self._thread = threading.Thread(target=run, name="web server", daemon=True)
         log = logging.getLogger("ttm_policy.web")
         log.addFilter(_is_worth_a_line)
         self._pending = PendingConnections(self._serve_connection)
@@ -346,10 +327,8 @@ class WebServer:
             asyncio.run_coroutine_threadsafe(self._listen(), self._loop).result(START_S)
         except OSError as error:
             self.close()
-            raise UserError(
-                f"cannot serve the page at {self._host}:{self._port} ({error.strerror}); give another "
-                "port, or 0 for any that is free"
-            ) from error
+            where = f"{self._host}:{self._port} ({error.strerror})"
+            raise UserError(f"cannot serve the page at {where}; give another port, or 0") from error
 
     def close(self) -> None:
         """Let all pages go, which stops what they drive, and end the thread."""
@@ -361,9 +340,8 @@ class WebServer:
 
     async def _listen(self) -> None:
         await self._runner.setup()
-        self._listener = await self._loop.create_server(
-            partial(Greeter, self._pending), self._host, self._port
-        )
+        greet = partial(Greeter, self._pending)
+        self._listener = await self._loop.create_server(greet, self._host, self._port)
         self._port = int(self._listener.sockets[0].getsockname()[1])
 
     def _serve_connection(self) -> asyncio.Protocol:
@@ -390,7 +368,7 @@ class WebServer:
 
     async def _serve_page(self, request: web.Request) -> web.Response:
         path = request.path.rpartition("/")[2]
-        return web.Response(body=self._files[path], content_type=PAGE[path][1], charset="utf-8")
+        return web.Response(body=self._files[path], content_type=PAGE[path], charset="utf-8")
 
     async def _serve_socket(self, request: web.Request) -> web.StreamResponse:
         if len(self._pages) >= MOST_PAGES:

@@ -11,7 +11,7 @@ import re
 import signal
 import tempfile
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -47,26 +47,21 @@ WORDS: Mapping[str, tuple[str, str]] = {
 }
 """Direction -> what more and less of it mean."""
 MORE_OR_LESS = ("more", "less")
-STICK_KEYS = (
-    ("KeyW", "KeyS", "KeyA", "KeyD"),
-    ("ArrowUp", "ArrowDown", "ArrowLeft", "ArrowRight"),
-    ("KeyI", "KeyK", "KeyJ", "KeyL"),
-)
-LEVER_KEYS = (
-    ("KeyR", "KeyF"),
-    ("KeyO", "KeyU"),
-    ("KeyY", "KeyH"),
-    *((f"Digit{i}", f"Digit{i + 1}") for i in (1, 3, 5, 7)),
-)
-TOGGLE_KEYS = ("Space", "KeyG", "KeyV")
-HOLD_KEYS = ("KeyT", "KeyB")
-KEY_NAMES = {
-    "ArrowUp": "↑",
-    "ArrowDown": "↓",
-    "ArrowLeft": "←",
-    "ArrowRight": "→",
-    "Space": "space",
+KEYS: Mapping[str, Sequence[Sequence[str]]] = {
+    "stick": (
+        ("KeyW", "KeyS", "KeyA", "KeyD"),
+        ("ArrowUp", "ArrowDown", "ArrowLeft", "ArrowRight"),
+        ("KeyI", "KeyK", "KeyJ", "KeyL"),
+    ),
+    "lever": (
+        *(("KeyR", "KeyF"), ("KeyO", "KeyU"), ("KeyY", "KeyH")),
+        *((f"Digit{i}", f"Digit{i + 1}") for i in (1, 3, 5, 7)),
+    ),
+    "toggle": (("Space",), ("KeyG",), ("KeyV",)),
+    "hold": (("KeyT",), ("KeyB",)),
 }
+"""Kind of widget -> the keys of the first one, the second one, and so on."""
+KEY_NAMES = {"ArrowUp": "↑", "ArrowDown": "↓", "ArrowLeft": "←", "ArrowRight": "→"}
 
 
 class _Value(NamedTuple):
@@ -78,12 +73,11 @@ class _Value(NamedTuple):
 
 def page_controls(drives: ControlMap) -> ControlMap:
     """Return controls with the values and speeds of others, but the page's names and no dead-man button."""
-    return ControlMap(
-        tuple(
-            replace(drive, plus=f"{drive.part}.{drive.value}", minus="", dead_man="")
-            for drive in drives.drives
-        )
-    )
+    renamed = [
+        replace(drive, plus=f"{drive.part}.{drive.value}", minus="", dead_man="")
+        for drive in drives.drives
+    ]
+    return ControlMap(tuple(renamed))
 
 
 def page_layout(context: TeleopContext, drives: ControlMap) -> dict[str, Any]:
@@ -116,8 +110,7 @@ class _Layout:
         self.widgets: list[dict[str, Any]] = []
         self.keys: dict[str, dict[str, Any]] = {}
         self.legend: list[dict[str, Any]] = []
-        self._stick_keys, self._lever_keys = iter(STICK_KEYS), iter(LEVER_KEYS)
-        self._toggle_keys, self._hold_keys = iter(TOGGLE_KEYS), iter(HOLD_KEYS)
+        self._codes = {kind: iter(codes) for kind, codes in KEYS.items()}
 
     def add_part(self, sink: ActionSink, values: Sequence[_Value], binary: bool) -> None:
         """Give each value of a part its place."""
@@ -140,42 +133,43 @@ class _Layout:
         ways = WORDS[up.direction][::sign] + WORDS[left.direction]
         labels = dict(zip(("up", "down", "left", "right"), ways, strict=True))
         x, y = {"name": left.name, "sign": -1}, {"name": up.name, "sign": sign}
-        self.widgets.append({"kind": "stick", "part": part, "labels": labels, "x": x, "y": y})
-        if codes := next(self._stick_keys, None):
-            self._bind(part, up, codes[:2], sign)
-            self._bind(part, left, codes[2:])
+        codes = self._add("stick", part, labels=labels, x=x, y=y)
+        self._bind(part, up, codes[:2], sign)
+        self._bind(part, left, codes[2:])
 
     def _add_lever(self, part: str, value: _Value) -> None:
         labels = dict(zip(("up", "down"), WORDS.get(value.direction, MORE_OR_LESS), strict=True))
-        y = {"name": value.name, "sign": 1}
-        self.widgets.append({"kind": "lever", "part": part, "labels": labels, "y": y})
-        if codes := next(self._lever_keys, None):
-            self._bind(part, value, codes)
+        codes = self._add("lever", part, labels=labels, y={"name": value.name, "sign": 1})
+        self._bind(part, value, codes)
 
     def _add_toggle(self, part: str, value: _Value) -> None:
         high, low = ("Open", "Close") if "gripper" in part else ("On", "Off")
-        widget = {"kind": "toggle", "part": part, "name": value.name, "high": high, "low": low}
-        self.widgets.append(widget)
-        if code := next(self._toggle_keys, None):
-            self.keys[code] = {"name": value.name, "value": 1, "toggles": True}
-            self._explain((code,), f"{part}: {high.lower()} or {low.lower()}")
+        codes = self._add("toggle", part, name=value.name, high=high, low=low)
+        key = {"name": value.name, "value": 1, "toggles": True}
+        self._explain(dict.fromkeys(codes, key), f"{part}: {high.lower()} or {low.lower()}")
 
     def _add_hold(self, part: str, value: _Value) -> None:
-        self.widgets.append({"kind": "hold", "part": part, "name": value.name, "hint": "Hold"})
-        if code := next(self._hold_keys, None):
-            self.keys[code] = {"name": value.name, "value": 1}
-            self._explain((code,), f"{part}, while it is held")
+        codes = self._add("hold", part, name=value.name, hint="Hold")
+        key = {"name": value.name, "value": 1}
+        self._explain(dict.fromkeys(codes, key), f"{part}, while it is held")
+
+    def _add(self, kind: str, part: str, **more: Any) -> Sequence[str]:
+        """Add a widget, and return the keys that are left for it."""
+        self.widgets.append({"kind": kind, "part": part, **more})
+        return next(self._codes[kind], ())
 
     def _bind(self, part: str, value: _Value, codes: Sequence[str], sign: int = 1) -> None:
         """Give a value two keys, of which the first is up or left."""
-        for code, direction in zip(codes, (sign, -sign), strict=True):
-            self.keys[code] = {"name": value.name, "value": direction}
+        ways = zip(codes, (sign, -sign), strict=False)  # there may be no codes left
+        keys = {code: {"name": value.name, "value": way} for code, way in ways}
         words = WORDS.get(value.direction, MORE_OR_LESS)[::sign]
-        self._explain(codes, f"{part}: {', '.join(words)}")
+        self._explain(keys, f"{part}: {', '.join(words)}")
 
-    def _explain(self, codes: Iterable[str], label: str) -> None:
-        names = [KEY_NAMES.get(c, c.removeprefix("Key").removeprefix("Digit")) for c in codes]
-        self.legend.append({"keys": names, "label": label})
+    def _explain(self, keys: Mapping[str, dict[str, Any]], label: str) -> None:
+        self.keys.update(keys)
+        if keys:
+            names = [KEY_NAMES.get(c, c.removeprefix("Key").removeprefix("Digit")) for c in keys]
+            self.legend.append({"keys": names, "label": label})
 
 
 QUALITY = 80
@@ -184,10 +178,9 @@ _SUCCESS: dict[bool, Success] = {True: "true", False: "false"}
 
 
 class Album:
-    """Lists, shows and changes the episode files that lie directly in a folder. All calls may take a while.
+    """Lists, shows and changes the episode files in a folder. All calls may take a while.
 
-    An episode is named by its file. Names that are not listed are refused, so that no name leads out of
-    the folder.
+    Names that are not listed are refused, so that no name leads out of the folder.
     """
 
     def __init__(self, folder: Path, draw: Callable[[Path, Path], None] | None = None) -> None:
@@ -256,15 +249,12 @@ class Album:
             found = [path for path in self.folder.iterdir() if path.suffix in SUFFIXES]
         except OSError:
             return {}
-        inside = self.folder.resolve()
-        safe = [
-            path
-            for path in found
-            if _NAME.fullmatch(path.name)
-            and path.is_file()
-            and path.resolve().is_relative_to(inside)
-        ]
-        safe.sort(key=lambda path: natural_key(path.name), reverse=True)
+
+        def is_safe(path: Path) -> bool:
+            inside = path.resolve().is_relative_to(self.folder.resolve())
+            return inside and path.is_file() and bool(_NAME.fullmatch(path.name))
+
+        safe = sorted(filter(is_safe, found), key=lambda path: natural_key(path.name), reverse=True)
         return {path.name: path for path in safe}
 
     def _facts(self, path: Path) -> tuple[int, dict[str, Any]]:

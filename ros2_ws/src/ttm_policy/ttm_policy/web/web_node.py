@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import secrets
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 from ttm_policy.node_parameters import read_parameters
@@ -32,27 +33,24 @@ class WebNode(DrivingNode):
         """Connect everything. Raises `UserError` for parameters that do not fit."""
         super().__init__("web_node", WebParameters)
         parameters = read_parameters(self, WebParameters)
-        token = parameters.token or secrets.token_urlsafe(16)  # of 128 random bits
-        require_token(token)
+        if not parameters.token:  # 128 random bits
+            parameters = replace(parameters, token=secrets.token_urlsafe(16))
+        require_token(parameters.token)
         context = load_context(parameters)
         drives, lock = default_keyboard(context), DriverLock(parameters.page_timeout_s)
         source = WebSource(lock, Controls(page_controls(drives), context))
         self.session = TeleopSession(self, context, parameters, source)
-        layout = page_layout(context, drives)
-        robot = RobotOverRos(self, self.session, parameters, context=context, layout=layout)
+        robot = RobotOverRos(self, self.session, parameters, page_layout(context, drives))
         self._album = Album(Path(parameters.folder).expanduser())
         self._host = parameters.host
-        self._server = WebServer(
-            robot, self._album, lock, token=token, host=parameters.host, port=parameters.port
-        )
+        self._server = WebServer(robot, self._album, lock, parameters)
 
     def serve(self) -> None:
         """Serve the page. Raises `UserError` if its address cannot be had."""
         self._server.start()
         if not is_loopback(self._host):
             self.get_logger().warning(
-                "the page is served beyond this machine, and not encrypted: whoever reads its address "
-                "on the network can drive the robot"
+                "the page is served unencrypted: whoever reads its address on the network can drive"
             )
         print(f"drive and record at {self.address}", flush=True)
 
