@@ -18,8 +18,7 @@ from ttm_policy.inputs import PERIOD_S
 from ttm_policy.parameters import TeleopParameters
 from ttm_policy.teleop import session as teleop_session
 from ttm_policy.teleop.outputs import RobotOutput
-from ttm_policy.teleop.session import TeleopSession
-from ttm_policy.teleop.source import load_context
+from ttm_policy.teleop.session import TeleopSession, load_context
 from ttm_policy.teleop_node import make_source
 
 ARM = "/arm_controller/joint_trajectory"

@@ -22,8 +22,8 @@ from ttm_policy.recording.recorder import HELP, Keys
 from ttm_policy.teleop import controls, tracking
 from ttm_policy.teleop.devices import Gamepad, JoyPublisher, Keyboard, raw_terminal, read_key
 from ttm_policy.teleop.outputs import RecorderCalls
-from ttm_policy.teleop.session import END_WITHIN_S, DrivingNode, TeleopSession
-from ttm_policy.teleop.source import Source, TeleopContext, load_context
+from ttm_policy.teleop.session import END_WITHIN_S, DrivingNode, TeleopSession, load_context
+from ttm_policy.teleop.source import Source, TeleopContext
 
 
 def make_source(

@@ -9,15 +9,28 @@ from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus
 from rclpy.node import Node
 
 from ttm.policy.errors import ObservationError
+from ttm.sim.shipped import SHIPPED
+from ttm_policy.contract import load_contract
 from ttm_policy.inputs import PERIOD_S
+from ttm_policy.messages import check_fields
 from ttm_policy.node_parameters import declare_parameters, read_parameters
 from ttm_policy.parameters import DrivingParameters
 from ttm_policy.programs import steady_timer, warn_of_duplicates
+from ttm_policy.recording.values import read_given_spec
 from ttm_policy.teleop.outputs import Output, PolicyOutput, RobotOutput
 from ttm_policy.teleop.source import Source, TeleopContext, Vector
 
 UNHEARD_AFTER_S = 3.0
 """What was never heard is reported so long after the start; a publisher may start with the session."""
+
+
+def load_context(parameters: DrivingParameters) -> TeleopContext:
+    """Read contract and spec. Raises `UserError` if they do not fit together."""
+    contract = load_contract(parameters.contract)
+    check_fields(contract)
+    like = parameters.spec or ("" if parameters.contract else SHIPPED)
+    given = read_given_spec(like, contract, parameters.rate_hz)
+    return TeleopContext(contract, given.complete_without_images(), parameters.limits)
 
 
 class TeleopSession:

@@ -15,11 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ttm.policy.spec import PolicySpec
-from ttm.sim.shipped import SHIPPED
-from ttm_policy.contract import JOINT_TYPES, RobotContract, goal_sources, load_contract
-from ttm_policy.messages import check_fields
-from ttm_policy.parameters import DrivingParameters
-from ttm_policy.recording.values import read_given_spec
+from ttm_policy.contract import JOINT_TYPES, RobotContract, goal_sources
 
 Vector = npt.NDArray[np.float32]
 
@@ -105,12 +101,3 @@ class TeleopContext:
     def still(self) -> Vector:
         """The wish (A,) to stand still: zeros, and NaN for goals that stay."""
         return np.where(self.is_goal, np.nan, 0).astype(np.float32)
-
-
-def load_context(parameters: DrivingParameters) -> TeleopContext:
-    """Read contract and spec. Raises `UserError` if they do not fit together."""
-    contract = load_contract(parameters.contract)
-    check_fields(contract)
-    like = parameters.spec or ("" if parameters.contract else SHIPPED)
-    given = read_given_spec(like, contract, parameters.rate_hz)
-    return TeleopContext(contract, given.complete_without_images(), parameters.limits)
