@@ -133,8 +133,9 @@ def test_the_command_after_its_limits_is_the_previous_action(
     loop = SteppedLoop(runner, narrow, PolicyParameters(max_age_s=0.5, stop_after_s=2.0))
     tick = loop.step(_seen(observations[0], 10.0), 10.0)
     assert tick is not None
-    assert not np.array_equal(tick.action, tick.command)
-    assert np.array_equal(runner.previous_action, tick.command)
+    action, command = tick
+    assert not np.array_equal(action, command)
+    assert np.array_equal(runner.previous_action, command)
 
 
 def test_after_a_stop_the_previous_action_is_to_stand_still(
@@ -143,13 +144,14 @@ def test_after_a_stop_the_previous_action_is_to_stand_still(
     loop.stand_still()  # before the first tick there is no previous action
     tick = loop.step(_seen(observations[0], 10.0), 10.0)
     assert tick is not None
+    _, command = tick
     loop.stand_still()
     now = loop.runner.previous_action
     for name in ("arm_translation", "arm_rotation", "base"):
-        assert tick.command[SPEC.action_slices[name]].any()
+        assert command[SPEC.action_slices[name]].any()
         assert not now[SPEC.action_slices[name]].any()
     gripper = SPEC.action_slices["gripper"]
-    assert np.array_equal(now[gripper], tick.command[gripper])
+    assert np.array_equal(now[gripper], command[gripper])
 
 
 def test_what_the_robot_reports_is_the_previous_action(

@@ -58,7 +58,7 @@ def _tick(loop: SteppedLoop, recovery: Recovery, observation: Any, stamp_s: floa
     """One tick as the node runs it. Return the policy's own action (A,)."""
     seen = StampedObservation(observation, round(stamp_s * 1e9), round(stamp_s * 1e9))
     action = loop.infer(seen).action
-    recovery.executed(loop.finish(action, stamp_s, seen).command)
+    recovery.executed(loop.finish(action, stamp_s, seen))
     return action
 
 

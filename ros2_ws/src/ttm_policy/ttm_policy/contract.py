@@ -1,11 +1,8 @@
 """The contract between a robot's topics and a policy, which is read from a YAML file.
 
 It says which topic, message type and fields supply each observation of the `PolicySpec`, and to which
-topic each part of the action is sent. `fetch_kitchen.yaml` is the commented example.
-
-The rules stand in three places: `_RULES` has those of a single key, `_action_problems` those of one
-action part, and `_contradictions` those between entries. Each mistake is a `UserError` of one line with
-the entry, the rule, and what to write instead.
+topic each part of the action is sent. `fetch_kitchen.yaml` is the commented example. `_RULES` has the rules
+of a single key, `_action_problems` those of an action part, and `_contradictions` those between entries.
 """
 
 from __future__ import annotations
@@ -52,8 +49,7 @@ MOST_CONTRAST = 127.5
 class Field:
     """A number in a message: a dotted path or the name of a joint, and its factor.
 
-    `minimum` and `maximum` are in the message's own unit. They bound what an observation may plausibly
-    be, and where a joint may be sent.
+    `minimum` and `maximum`, in the message's unit, bound an observation, and where a joint may be sent.
     """
 
     path: str
@@ -67,9 +63,9 @@ class ImageSource:
     """The topic of one camera.
 
     `resize` says whether frames of another size are resized or refused, and `repeat` whether a frame
-    may enter the memory again while there is no newer one. A frame whose grey values have a smaller
-    standard deviation than `min_contrast` is refused. `frame_id` is the only accepted frame of the
-    header, empty to accept any, and `publishers` the largest accepted number of publishers.
+    may enter the memory again while there is no newer one. `min_contrast` is the least accepted standard
+    deviation of grey values, `frame_id` the only accepted frame of the header, empty for any, and
+    `publishers` the largest accepted number of publishers.
     """
 
     name: str
@@ -98,10 +94,10 @@ class VectorSource:
 class ActionSink:
     """The topic to which one part of the action is sent.
 
-    A message field is the value times its scale. With `per_second` it is divided by the length of a
-    tick in seconds. `limits` names one parameter that limits the length of the whole part, or one
-    for each value. With `smooth` a velocity goes over to its next value linearly between two ticks.
-    `measured` is the observation from which recordings compute this part, empty to take the command.
+    A message field is the value times its scale, and with `per_second` by the length of a tick. `limits`
+    names one parameter that limits the length of the whole part, or one for each value. With `smooth` a
+    velocity goes over to its next value linearly between two ticks. `measured` is the observation from
+    which recordings compute this part, empty to take the command.
     """
 
     name: str
@@ -118,7 +114,7 @@ class ActionSink:
 class Workspace:
     """A box in the base frame, in m, that the gripper must not leave.
 
-    The part `action` moves the gripper, and the observation `position` says where it is.
+    The action part `action` moves the gripper, and the observation `position` says where it is.
     """
 
     action: str
@@ -131,9 +127,8 @@ class Workspace:
 class RobotContract:
     """All topics of one robot. `path` is the name of its file, for error messages.
 
-    `executed` is the topic on which the robot reports what it did in place of the last command. Without
-    it, the command counts as executed. `max_skew_s` is the longest accepted time between the oldest and
-    the newest input of a tick, in seconds. `rate_hz` is the control rate, None if the contract names none.
+    `executed` is the topic on which the robot reports what it did; without it, the command counts.
+    `max_skew_s` is the longest accepted time between the oldest and the newest input of a tick.
     """
 
     robot: str
@@ -172,8 +167,7 @@ class RobotContract:
 
     def check(self, spec: PolicySpec, *, whose: str = "this checkpoint") -> None:
         """Raise `UserError` unless contract and `spec`, which is of `whose`, agree in all that they name."""
-        for problem in self._misfits(spec, whose):
-            raise UserError(problem)
+        _raise_first("", self._misfits(spec, whose))
 
     def _misfits(self, spec: PolicySpec, whose: str) -> Iterator[str]:
         if self.robot != spec.robot:
@@ -184,7 +178,7 @@ class RobotContract:
         if self.rate_hz not in (None, spec.rate_hz):
             yield (
                 f"{self.path} says rate_hz {self.rate_hz:g}, but {whose} is for {spec.rate_hz:g} Hz; "
-                "give the same rate, or leave rate_hz out"
+                "give the same rate, or none"
             )
         for kind, entries, items in (
             ("camera", self.images, spec.cameras),
@@ -199,25 +193,24 @@ class RobotContract:
             for name in theirs:
                 if name not in ours:
                     yield f"{kind} '{name}' of {whose} has no topic in {self.path}; add it there"
+        values = {item.name: item.size for item in spec.proprioception}
+        values[EXECUTED_ACTION] = spec.action_size
         sizes = {part.name: part.size for part in spec.actions}
-        # One value may go to several fields: two fingers.
-        counts: list[tuple[Any, int]] = [
-            (sink, sizes[sink.name]) for sink in self.actions if sizes[sink.name] > 1
+        counts: list[tuple[VectorSource | ActionSink, int]] = [
+            (source, values[source.name])
+            for source in self.inputs
+            if isinstance(source, VectorSource)
         ]
-        counts += [(self.vector(item.name), item.size) for item in spec.proprioception]
-        counts += [(self.executed, spec.action_size)] if self.executed else []
-        for source, size in counts:
-            if len(source.fields) != size:
-                yield (
-                    f"'{source.name}' of {self.path} has {len(source.fields)} fields; its values are "
-                    f"{size}, one field for each"
-                )
+        # One value may go to several fields: two fingers.
+        counts += [(sink, sizes[sink.name]) for sink in self.actions if sizes[sink.name] > 1]
+        for entry, size in counts:
+            if (count := len(entry.fields)) != size:
+                what = f"'{entry.name}' of {self.path} has {count} fields"
+                yield f"{what}; its values are {size}, one field for each"
         for sink in self.actions:
-            if sink.limits and len(sink.limits) not in (1, size := sizes[sink.name]):
-                yield (
-                    f"'{sink.name}' of {self.path} has {len(sink.limits)} limits; give one for the "
-                    f"whole part or {size}, one for each value"
-                )
+            if (count := len(sink.limits)) not in (0, 1, size := sizes[sink.name]):
+                what = f"'{sink.name}' of {self.path} has {count} limits"
+                yield f"{what}; give one for the whole part or {size}, one for each value"
 
 
 def default_contract() -> Path:
@@ -234,11 +227,8 @@ def load_contract(path: str | Path | None = None) -> RobotContract:
     return contract
 
 
-# YAML of a person, and mistakes in it. Contracts and files of controls are read by these.
-
-
 def read_yaml(file: Path, what: str, holds: str) -> dict[Any, Any]:
-    """Return the mapping of a YAML file. Raises `UserError`. what, holds: what it is, and its keys."""
+    """Return the mapping of a person's YAML file. what, holds: what it is, and its keys, for messages."""
     try:
         data = yaml.load(file.read_text(encoding="utf-8"), Loader=_NoRepeats)
     except (OSError, UnicodeDecodeError) as error:
@@ -304,16 +294,15 @@ def number(value: Any, what: str) -> float:
 def _raise_first(where: str, problems: Iterable[str]) -> None:
     """Raise `UserError` with the first of the problems that an entry has."""
     for problem in problems:
-        raise UserError(f"{where} {problem}")
+        raise UserError(f"{where} {problem}".strip())
 
 
 class _Rule(NamedTuple):
-    """The rule of a key that has a value of its own. A default that is a float asks for a number."""
+    """The rule of a key, and what to give instead. A default that is a float asks for a number."""
 
     default: Any
     accepts: Callable[[Any], bool]
     give: str
-    """What to write in place of a value that is not accepted."""
 
 
 def _is_name(value: Any) -> bool:
@@ -378,6 +367,7 @@ def _values(entry: Mapping[str, Any], keys: Iterable[str], where: str) -> dict[s
 
 
 def _contract(data: Mapping[str, Any], file: str) -> RobotContract:
+    """Return the contract of a file, whose entries are not compared yet."""
     needed = {"robot", "base_frame", "observations", "actions"}
     require_keys(data, needed, {"executed_action", "max_skew_s", "rate_hz", "workspace"}, file)
     sources = _entries(data, "observations", file, _source)
@@ -402,8 +392,7 @@ def _entries(
     found = data[section]
     if not isinstance(found, dict) or not found:
         raise UserError(
-            f"{file}: {section} must map at least one name to an entry with topic, type, …; "
-            f"it is {found!r}"
+            f"{file}: {section} must map at least one name to an entry with topic, type, …; it is {found!r}"
         )
     for name in found:
         if not isinstance(name, str):
@@ -471,7 +460,7 @@ def _workspace(entry: Any, file: str) -> Workspace:
         if not isinstance(entry[key], list) or len(entry[key]) != 3:
             raise UserError(f"{where} has {key} {entry[key]!r}; give a list of x, y and z in m")
     low, high = (
-        tuple(number(value, f"{where} has in {key}") for value in entry[key])
+        tuple(number(each, f"{where} has in {key}") for each in entry[key])
         for key in ("min", "max")
     )
     if not all(a < b for a, b in zip(low, high, strict=True)):
@@ -498,10 +487,8 @@ def _action_problems(sink: ActionSink) -> Iterator[str]:
             yield f"has {key}, but {kind} is no velocity; leave {key} out"
     usable = [name for name in LIMIT_KINDS if _fits(name, kind)]
     choice = ", ".join(usable) or "none, leave it out"
-    if len(sink.limits) not in (0, 1, size):
-        yield (
-            f"has {len(sink.limits)} limits; give one for the whole part or {size}, one for each field"
-        )
+    if (count := len(sink.limits)) not in (0, 1, size):
+        yield f"has {count} limits; give one for the whole part or {size}, one for each field"
     for limit in sink.limits:
         if limit not in usable:
             yield f"has limit '{limit}', which {kind} cannot have; choose of: {choice}"
@@ -520,10 +507,7 @@ def _action_problems(sink: ActionSink) -> Iterator[str]:
             yield f"{what} with min or max, which are for joints; leave them out, use limit:"
         bounded = math.isfinite(low) and math.isfinite(high)
         if kind in JOINT_TYPES and not bounded and not sink.limits:
-            yield (
-                f"{what}, which moves a joint without a limit; add min: and max: there, or "
-                "limit: max_joint_rad_s"
-            )
+            yield f"{what}, which moves a joint without a limit; add min: and max:, or limit: {choice}"
         if field.path.split(".")[0] == "header":
             yield f"{what}, which is set by the node itself; name a field of the command"
     if kind == "std_msgs/Bool" and any(field.scale != 1.0 for field in sink.fields):
@@ -566,11 +550,9 @@ def _contradictions(contract: RobotContract) -> Iterator[str]:
         for field in sink.fields if sink.limits and sink.type in JOINT_TYPES else ():
             if contract.measurement_of(field.path) is None:
                 yield (
-                    f"action '{sink.name}' limits the speed of joint '{field.path}', which no "
-                    f"observation measures; add the joint to one of type {JOINT_STATE}, or give it "
-                    "min: and max: in place of limit:"
+                    f"action '{sink.name}' limits the speed of joint '{field.path}', which no observation "
+                    f"measures; add the joint to a {JOINT_STATE}, or give it min: and max: in place of limit:"
                 )
-    for sink in contract.actions:
         if sink.measured:
             yield from _measured_problems(contract, sink)
     if (box := contract.workspace) is not None:
@@ -586,8 +568,8 @@ def _contradictions(contract: RobotContract) -> Iterator[str]:
         paths = set() if position is None else {field.path for field in position.fields}
         if not {f"pose.position.{axis}" for axis in "xyz"} <= paths:
             yield (
-                f"workspace has position '{box.position}'; name an observation with the fields "
-                "pose.position.x, pose.position.y and pose.position.z in the base frame"
+                f"workspace has position '{box.position}'; name an observation with pose.position.x, "
+                "pose.position.y and pose.position.z in the base frame"
             )
 
 
@@ -611,13 +593,9 @@ def _measured_problems(contract: RobotContract, sink: ActionSink) -> Iterator[st
             )
 
 
-# Where a robot stands as an action, what would keep it there, and what measures its motion.
-
-Vector = npt.NDArray[np.float32]
-Observation = Mapping[str, npt.NDArray[Any]]
-
-
-def measured_goals(contract: RobotContract, spec: PolicySpec, observation: Observation) -> Vector:
+def measured_goals(
+    contract: RobotContract, spec: PolicySpec, observation: Mapping[str, npt.NDArray[Any]]
+) -> npt.NDArray[np.float32]:
     """Return the action (A,) that keeps the robot where the observation shows it.
 
     Velocities are 0, goals of joints their measured positions, or the nearer one of two commands. Goals
@@ -625,14 +603,14 @@ def measured_goals(contract: RobotContract, spec: PolicySpec, observation: Obser
     """
     goals = np.zeros(spec.action_size, np.float32)
     for sink in contract.actions:
-        if sink.type in JOINT_TYPES:
-            where = spec.action_slices[sink.name]
-            goals[where] = math.nan
-            for index, field in zip(range(where.start, where.stop), sink.fields, strict=False):
-                if (measured := contract.measurement_of(field.path)) is not None:
-                    source, place = measured
-                    value = float(observation[source.name][place]) / source.fields[place].scale
-                    goals[index] = value / field.scale
+        where = spec.action_slices[sink.name]
+        joints = zip(range(where.start, where.stop), sink.fields, strict=False)
+        for index, field in joints if sink.type in JOINT_TYPES else ():
+            goals[index] = math.nan
+            if (measured := contract.measurement_of(field.path)) is not None:
+                source, place = measured
+                value = float(observation[source.name][place]) / source.fields[place].scale
+                goals[index] = value / field.scale
     low, high = spec.action_limits
     nearer = np.where(goals >= spec.thresholds, high, low)
     return np.where(spec.binary_mask & np.isfinite(goals), nearer, goals).astype(np.float32)

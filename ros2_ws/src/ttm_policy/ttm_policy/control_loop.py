@@ -9,11 +9,9 @@ emergency stop                 stop until it is released and armed again
 a goal has ended               rest: stand still until the next goal, or another episode, begins
 =============================  ===============================================================
 
-A frame enters the memory at most once, unless the contract lets it be repeated. The time since the
-last good observation is measured on a steady clock, since the clock of ROS may stop or jump.
-
-The policy sees as previous action the one that was executed: what the robot reports, or else the last
-command after its limits, or standing still after a stop.
+A frame enters the memory at most once, unless the contract lets it be repeated. The policy sees as previous
+action the one that was executed: what the robot reports, or else the last command after its limits, or
+standing still after a stop.
 """
 
 from __future__ import annotations
@@ -65,13 +63,7 @@ LAST_STAMP = "last_stamp_ns"
 """Name under which a snapshot keeps the stamp of the newest observation in the memory."""
 STANDING_STILL = (LoopState.HOLDING, LoopState.STOPPED, LoopState.E_STOP, LoopState.RESTING)
 """The states in which every tick commands zero. In a pause, the last command lives out its lifespan."""
-_NO_TICKS = (
-    LoopState.NO_INSTRUCTION,
-    LoopState.PREPARING,
-    LoopState.STOPPED,
-    LoopState.E_STOP,
-    LoopState.RESTING,
-)
+_NO_TICKS = {LoopState.NO_INSTRUCTION, LoopState.PREPARING, *STANDING_STILL} - {LoopState.HOLDING}
 
 
 @dataclass(frozen=True)
@@ -79,7 +71,6 @@ class MemoryReport:
     """The state of a runner after a call, taken in the thread of the network."""
 
     instruction: str = ""
-    """The instruction in force, or ""."""
     tick: int = 0
     """Ticks, and so memory writes, since the reset."""
     norms: npt.NDArray[np.float32] = field(default_factory=lambda: np.zeros(0, np.float32))
@@ -118,18 +109,10 @@ class Inference:
     """What the network made of an observation."""
 
     action: Vector
-    """The policy's own action (A,)."""
+    """The policy's own action (A,), before the limits."""
     memory: MemoryReport = field(default_factory=MemoryReport)
     seconds: float = 0.0
     """How long the network took."""
-
-
-@dataclass(frozen=True)
-class PolicyTick:
-    """The result of a tick: the policy's `action` (A,) and the limited `command` (A,)."""
-
-    action: Vector
-    command: Vector
 
 
 class ControlLoop:
@@ -145,7 +128,7 @@ class ControlLoop:
         self._rests = ""
         """Why the loop rests, or an empty text."""
         self._preparing, self._refusal = False, ""
-        """Whether the newest instruction is being prepared, and why it cannot be used, or an empty text."""
+        """Whether the newest instruction is being prepared, and why it cannot be used."""
         self.warning = ""
         """What a person should know of the running episode, until another one begins; or an empty text."""
         self.for_goal = False
@@ -166,8 +149,6 @@ class ControlLoop:
     def description(self) -> str:
         """The state and its reason in words."""
         return f"{self.state.value}: {self.problem}" if self.problem else self.state.value
-
-    # One tick: `accepts`, `infer`, `finish` and `executed`.
 
     def accepts(self, observation: StampedObservation, now_s: float, wall_s: float) -> bool:
         """Return whether the policy may act on the observation; hold if it is too old. wall_s: steady."""
@@ -217,15 +198,14 @@ class ControlLoop:
 
     def finish(
         self, action: Vector, wall_s: float, observation: StampedObservation, late_s: float = 0.0
-    ) -> PolicyTick:
-        """Return the tick with its limited command. wall_s: the steady time at which it began.
+    ) -> Vector:
+        """Return the limited command (A,) of a tick that began at `wall_s`, on the steady clock.
 
         A stop that came since then stays in force. late_s: see `SafetyLimits.apply`.
         """
         if self.state not in _NO_TICKS:
             self.state, self.problem, self._last_good_s = LoopState.RUNNING, "", wall_s
-        command = self.limits.apply(action, observation.values, late_s=max(0.0, late_s))
-        return PolicyTick(action, command)
+        return self.limits.apply(action, observation.values, late_s=max(0.0, late_s))
 
     def executed(self, command: Vector) -> None:
         """Note the command (A,) in force, which is the previous action of the next tick."""
@@ -235,8 +215,6 @@ class ControlLoop:
     def stand_still(self) -> None:
         """Note that the robot was stopped, so that this is the previous action of the next tick."""
         self.executed(self.limits.stopped(self.runner.previous_action))
-
-    # Without a usable observation.
 
     def hold(self, error: ObservationError, wall_s: float, *, ticked: bool = True) -> None:
         """Stand still for want of a usable observation; before the first good one, only wait."""
@@ -258,8 +236,6 @@ class ControlLoop:
             raise StaleObservation(
                 f"the policy has decided nothing for {silence_s:.3f} s; at most {limit_s:.3f} s is accepted"
             )
-
-    # Episodes, instructions and stops.
 
     def begin_episode(self, *, goal: bool = False) -> None:
         """Begin an episode with the memory as it is. goal: whether it belongs to a goal."""
@@ -331,8 +307,7 @@ class ControlLoop:
 class Watchdog:
     """Checks on the steady clock that the policy sees the robot as it is, and that it alone commands it.
 
-    It changes the state of a `ControlLoop`, and commands nothing itself. In lockstep only the emergency
-    stop counts: the simulator stands still while it waits, however slow either of the two is.
+    It changes the state of a `ControlLoop`, and commands nothing. In lockstep only the emergency stop counts.
     """
 
     def __init__(

@@ -1,9 +1,7 @@
 """Episodes, and goals: an instruction that a policy carries out until it says that it is done.
 
 `EpisodeControl` begins and ends the episodes of a policy. `GoalKeeper` accepts and refuses goals as ROS
-actions define them, and decides when they end. `GoalInterface` offers them to ROS: by the services
-`~/start` and `~/cancel` and the topic `~/goal`, and by the action `~/execute_instruction` where its type
-has been built.
+actions define them, and decides when they end. `GoalInterface` and `GoalAction` offer them to ROS.
 """
 
 from __future__ import annotations
@@ -41,7 +39,7 @@ from ttm_policy.qos import LATCHED
 
 @dataclass
 class EpisodeControl:
-    """Begins and ends episodes: instructions come into force, the robot stops or rests. It runs no tick.
+    """Begins and ends episodes: instructions come into force, the robot stops or rests.
 
     What changes the memory runs on the thread of `worker`; all else on that of the node.
     """
@@ -84,8 +82,7 @@ class EpisodeControl:
     ) -> None:
         """Stop the robot, and begin an episode under an instruction, be it the same as before.
 
-        The language model may take seconds for a new one. then: called when the policy may tick with an empty
-        text, or else with what went wrong. goal: whether this is for a goal.
+        then: called when the policy may tick with an empty text, or else with what went wrong.
         """
         self._turn += 1
         self.instruction = instruction
@@ -175,8 +172,6 @@ class EpisodeControl:
 
 
 class GoalState(str, Enum):
-    """The states of a goal, named as those of ROS actions."""
-
     EXECUTING = "executing"
     SUCCEEDED = "succeeded"
     ABORTED = "aborted"
@@ -185,22 +180,18 @@ class GoalState(str, Enum):
 
 @dataclass(frozen=True)
 class GoalReport:
-    """A goal at one moment."""
+    """A goal at one moment: its number from 1 on, and ticks and wall time since its beginning."""
 
     goal: int
-    """The number of the goal, from 1 on."""
     instruction: str
     state: GoalState = GoalState.EXECUTING
     reason: str = ""
     """Why the goal was aborted."""
     tick: int = 0
-    """Ticks since its beginning."""
     elapsed_s: float = 0.0
-    """Wall time since its beginning."""
 
     @property
     def over(self) -> bool:
-        """Whether the goal has ended."""
         return self.state is not GoalState.EXECUTING
 
     @property
@@ -230,7 +221,7 @@ class GoalKeeper:
         """The goal that is being executed, or the last one; None before the first."""
 
     def require_acceptable(self, instruction: str, timeout_s: float = 0.0) -> str:
-        """Return the instruction of a goal, in its final form. Raises `UserError` to refuse the goal."""
+        """Return the instruction of a goal, the one in force for an empty text. `UserError` refuses it."""
         require_at_least(0, {"timeout_s": timeout_s})
         if obstacle := self._episode.obstacle:
             raise UserError(obstacle)
@@ -243,10 +234,9 @@ class GoalKeeper:
         return text
 
     def request(self, instruction: str, timeout_s: float = 0.0) -> GoalReport:
-        """Begin a goal in place of the one before, and return its first report.
+        """Begin a goal in place of the one before, and return its first report. `UserError` refuses it.
 
-        instruction: an empty text for the one in force. timeout_s: when the goal is aborted; 0 for
-        `goal_timeout_s`. Raises `UserError` if it is refused.
+        timeout_s: when the goal is aborted; 0 for `goal_timeout_s`.
         """
         text = self.require_acceptable(instruction, timeout_s)
         self.abort("another goal takes its place")
@@ -269,7 +259,6 @@ class GoalKeeper:
         elif problem := problem or self._episode.obstacle:
             self.abort(problem)
         else:
-            # The memory is ready for the first tick.
             patience_s = self.parameters.stop_after_s + 2 * self._period_s
             self._first_tick_by_s = time.monotonic() + patience_s
 
@@ -402,10 +391,10 @@ class GoalAction:
 
 
 class GoalInterface:
-    """Offers the goals of a `GoalKeeper` by services, a topic and, where its type exists, an action.
+    """Offers the goals of a `GoalKeeper` by services, a topic and, where its type has been built, an action.
 
-    `~/start` begins a goal under the instruction in force. A service that succeeds answers with a report as
-    JSON, and one that is refused with the reason.
+    `~/start` begins a goal under the instruction in force. The services answer with a report as JSON, or with
+    the reason for which they refuse.
     """
 
     def __init__(self, node: Node, keeper: GoalKeeper):

@@ -1,9 +1,8 @@
 """Converts observations and actions to ROS messages and back, by a contract.
 
-Numbers are transferred exactly. A float32 is stored in a message's float64, scaled if the contract
-says so, and rounded to float32 when it is read. The two float64 operations have a relative error
-below 2**-51, and a float32 has a precision of 2**-24, so that rounding always returns the bits that
-were sent.
+Numbers are transferred exactly: a float32 is stored in a message's float64, scaled if the contract says so,
+and rounded to float32 when it is read. The two float64 operations have a relative error below 2**-51, and a
+float32 a precision of 2**-24.
 """
 
 from __future__ import annotations
@@ -119,11 +118,8 @@ def _unpack(message: Image, source: ImageSource, camera: CameraSpec) -> Frame:
             f"'{printable(message.encoding, 50)}'; publish one of {', '.join(_DEPTH)}"
         )
     row_bytes = message.width * depth
-    if (
-        message.step < row_bytes
-        or len(message.data) < message.step * message.height
-        or not message.height * row_bytes
-    ):
+    whole = message.step * message.height <= len(message.data) and message.step >= row_bytes
+    if not whole or not message.height * row_bytes:
         raise MalformedObservation(
             f"camera '{source.name}' ({source.topic}) claims {message.width}x{message.height} "
             f"{message.encoding} with {message.step} bytes a row, but sent {len(message.data)} bytes; "
@@ -226,11 +222,10 @@ def observation_messages(
     *,
     complete: Callable[[Any, Source], None] = _name_frame,
 ) -> dict[str, Any]:
-    """Return the message of each topic, all with one stamp.
+    """Return the message of each topic, all with one stamp. Inputs of one topic share its message.
 
-    values: for each input of the contract, (H, W, 3) uint8 or (K,) float32. Inputs of one topic share
-    its message. complete: fills in what the contract says nothing about; by default the frame that the
-    contract asks for.
+    values: for each input, (H, W, 3) uint8 or (K,) float32. complete: fills in what the contract says
+    nothing about; by default the frame that the contract asks for.
     """
     messages: dict[str, Any] = {}
     for source in contract.inputs:
@@ -263,8 +258,7 @@ def rotation_between(before: npt.ArrayLike, after: npt.ArrayLike) -> Numbers:
 class CommandCodec:
     """Converts actions (A,) float32 to one message for each topic, and back.
 
-    Parts of the action that share a topic share one message: arm translation and rotation are one twist
-    for MoveIt Servo.
+    Parts of the action that share a topic share one message, such as a twist for MoveIt Servo.
     """
 
     def __init__(self, contract: RobotContract, spec: PolicySpec, *, cmd_vel_stamped: bool = True):
@@ -274,6 +268,8 @@ class CommandCodec:
             self.sinks.setdefault(sink.topic, []).append(
                 sink if cmd_vel_stamped else _unstamped(sink)
             )
+
+        self.motion_topics = {sink.topic for sink in contract.actions if sink.type in MOTION_TYPES}
 
     def types(self) -> dict[str, Any]:
         """Return the message class of each topic."""
@@ -289,7 +285,7 @@ class CommandCodec:
         return {
             topic: self._message(sinks, zero, stamp)
             for topic, sinks in self.sinks.items()
-            if sinks[0].type in MOTION_TYPES
+            if topic in self.motion_topics
         }
 
     def decode(self, messages: Mapping[str, Any], otherwise: Vector | None = None) -> Vector:
@@ -369,8 +365,7 @@ def _number(message: Any, path: str, topic: str) -> float:
     if isinstance(message, JointTrajectory):
         names = list(message.joint_names)
         try:
-            place = names.index(path)
-            return float(message.points[0].positions[place])
+            return float(message.points[0].positions[names.index(path)])
         except (ValueError, IndexError):
             raise UserError(
                 f"a command of '{topic}' has no position of joint '{path}', but its joints are "
@@ -383,9 +378,7 @@ def _number(message: Any, path: str, topic: str) -> float:
 class ResetReply:
     """The answer of the services `~/reset_memory` and `~/erase_memory`, as JSON in its message.
 
-    A simulator that begins an episode can thereby check that the memory was reset under its instruction,
-    the one in force, and not under an older one because the instruction had not arrived yet. `tick` counts
-    the ticks since the reset.
+    A simulator learns from it whether its instruction had arrived. `tick` counts the ticks since the reset.
     """
 
     instruction: str

@@ -9,7 +9,6 @@ reads contract and spec, activate allows episodes to begin, deactivate discards 
 
 from __future__ import annotations
 
-import sys
 from contextlib import ExitStack
 
 from diagnostic_msgs.msg import DiagnosticStatus
@@ -30,11 +29,9 @@ class RecorderNode(ManagedNode):
         super().__init__("recorder_node", RecorderParameters, "recorder")
 
     def _configure(self) -> None:
-        """Read contract and spec, and subscribe to all topics."""
         self.recorder = Recorder(self, read_parameters(self, RecorderParameters))
 
     def _activate(self) -> None:
-        """Allow episodes to begin."""
         assert self.recorder is not None
         self.recorder.active = True
 
@@ -85,7 +82,3 @@ def main() -> int:
     Returns the exit code: 0 after a signal or the key `q`, 2 for bad parameters, 1 for a failure.
     """
     return run_with_ros("recorder_node", _run)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -81,7 +81,3 @@ def main() -> int:
     2 for bad parameters, 130 after a signal.
     """
     return run_with_ros("sim_node", _run)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

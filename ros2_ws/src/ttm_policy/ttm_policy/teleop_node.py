@@ -9,7 +9,6 @@ soon as nobody does. It takes the contract of `policy_node` and `recorder_node`.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from contextlib import ExitStack
 
@@ -92,7 +91,3 @@ def main() -> int:
     Returns the exit code: 0 after a signal or `q`, 2 for bad parameters, 1 for a failure.
     """
     return run_with_ros("teleop_node", _run)
-
-
-if __name__ == "__main__":
-    sys.exit(main())
