@@ -375,9 +375,7 @@ class CommandMux:
             start = measured_goals(self._contract, self._spec, seen)
         wanted = np.where(np.isnan(wish), start, wish).astype(np.float32)
         if np.isnan(wanted).any():
-            raise MissingObservation(
-                "where joints are is not measured; add them to the observations of the contract"
-            )
+            raise MissingObservation("where joints are is not measured; add them to the contract")
         if seen_s is None:
             return self._limits.apply(wanted, seen)
         now_s = float(self._node.get_clock().now().nanoseconds) * 1e-9

@@ -31,7 +31,7 @@ from std_msgs.msg import Float32MultiArray, MultiArrayDimension
 from ttm.policy.errors import MissingObservation, ObservationError, StaleObservation
 from ttm.policy.runner import PolicyRunner
 from ttm.policy.snapshot import require_fresh
-from ttm_policy.guards import ClockWatch, CommandEcho, EStopTopic
+from ttm_policy.guards import Arrivals, CommandEcho, EStopTopic
 from ttm_policy.inputs import Inputs, StampedObservation, Vector
 from ttm_policy.limits import SafetyLimits
 from ttm_policy.parameters import PolicyParameters
@@ -233,9 +233,8 @@ class ControlLoop:
         limit_s = max(self.max_age_s, 1.5 * period_s) + period_s
         silence_s = wall_s - (self._last_good_s or wall_s)
         if self.state is LoopState.RUNNING and silence_s > limit_s:
-            raise StaleObservation(
-                f"the policy has decided nothing for {silence_s:.3f} s; at most {limit_s:.3f} s is accepted"
-            )
+            most = f"at most {limit_s:.3f} s is accepted"
+            raise StaleObservation(f"the policy has decided nothing for {silence_s:.3f} s; {most}")
 
     def begin_episode(self, *, goal: bool = False) -> None:
         """Begin an episode with the memory as it is. goal: whether it belongs to a goal."""
@@ -321,7 +320,7 @@ class Watchdog:
         """echo: what notices commands of others; None in lockstep."""
         self._node, self._loop, self._inputs = node, loop, inputs
         self._e_stop, self._echo = e_stop, echo
-        self._clock = ClockWatch()
+        self._clock = Arrivals()
         self.waits_for_frame = False
         """Whether a tick is due that waits for a new frame of a camera."""
 
@@ -369,7 +368,8 @@ class Watchdog:
     def _require_sight(self) -> None:
         """Raise `ObservationError` if the policy must not move the robot now, with the reason."""
         now_ns, wall_s = self._node.get_clock().now().nanoseconds, time.monotonic()
-        self._clock.require_running(now_ns, wall_s, self._loop.max_age_s)
+        self._clock.add("the clock of ROS (/clock)", now_ns, wall_s)
+        self._clock.require_alive(wall_s, self._loop.max_age_s)
         self._inputs.require_trusted(now_ns, wall_s, self._loop.max_age_s)
         if self._echo is not None:
             self._echo.require_alone(wall_s)

@@ -150,7 +150,7 @@ class TickRecord:
             if not np.array_equal(inference.action[where], limited[where]):
                 self.statistics.limits_hit[name] += 1
 
-    def status(self, name: str, *, active: bool) -> DiagnosticStatus:
+    def status(self, *, active: bool) -> DiagnosticStatus:
         """Return the status, which is OK only while ticks run within the declared thresholds."""
         ages_s = self.inputs.ages_s(self.node.get_clock().now().nanoseconds)
         figures = self.statistics.figures()
@@ -161,7 +161,6 @@ class TickRecord:
             **{f"age of {name} (s)": f"{age:.3f}" for name, age in ages_s.items()},
         }
         return DiagnosticStatus(
-            name=name,
             hardware_id="ttm_policy",
             level=level,
             message=message,

@@ -18,7 +18,6 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
-from diagnostic_msgs.msg import DiagnosticStatus
 from rclpy.action import ActionServer, CancelResponse, GoalResponse
 from rclpy.node import Node
 from rclpy.task import Future
@@ -31,7 +30,7 @@ from ttm_policy.control_loop import ControlLoop, LoopState, MemoryReport
 from ttm_policy.diagnostics import TickRecord
 from ttm_policy.inference import Instructions, Worker
 from ttm_policy.inputs import Vector
-from ttm_policy.lifecycle import DiagnosticsTopic
+from ttm_policy.lifecycle import ManagedNode
 from ttm_policy.memory import MemoryTopic, Recovery
 from ttm_policy.parameters import PolicyParameters
 from ttm_policy.qos import LATCHED
@@ -44,7 +43,7 @@ class EpisodeControl:
     What changes the memory runs on the thread of `worker`; all else on that of the node.
     """
 
-    node: Node
+    node: ManagedNode
     instructions: Instructions
     loop: ControlLoop
     worker: Worker
@@ -52,7 +51,6 @@ class EpisodeControl:
     memory: MemoryTopic
     commands: CommandMux
     record: TickRecord
-    diagnostics: DiagnosticsTopic
     lockstep: bool
     active: bool = False
     """Whether the life cycle lets the policy tick."""
@@ -158,17 +156,13 @@ class EpisodeControl:
             self.stops += 1
             self.commands.stop()
 
-    def status(self) -> DiagnosticStatus:
-        """Return the state for `/diagnostics`."""
-        return self.record.status(self.diagnostics.name, active=self.active)
-
     def report_if_changed(self, before: LoopState) -> None:
         """Log and publish the state of the loop if it is not `before` any more."""
         if self.loop.state is before:
             return
         if (before, self.loop.state) != (LoopState.PAUSED, LoopState.RUNNING):  # no pause is logged
             self.node.get_logger().info(self.loop.description)
-        self.diagnostics.publish(self.status())
+        self.node.publish_diagnostics()
 
 
 class GoalState(str, Enum):
@@ -226,9 +220,8 @@ class GoalKeeper:
         if obstacle := self._episode.obstacle:
             raise UserError(obstacle)
         if (report := self._executing) is not None and not self.parameters.preempt_goals:
-            raise UserError(
-                f"goal {report.goal} is being executed ({report.instruction}); cancel it first"
-            )
+            what = f"goal {report.goal} is being executed ({report.instruction})"
+            raise UserError(f"{what}; cancel it first")
         if not (text := require_instruction(instruction) or self._episode.instruction):
             raise UserError("no instruction yet; publish one on the topic `instruction` first")
         return text
@@ -336,14 +329,8 @@ class GoalAction:
         self._running: dict[int, tuple[Any, Future[GoalReport]]] = {}
         """Number of a goal -> its handle, and its last report."""
         keeper.listeners.append(self._on_report)
-        ActionServer(
-            node,
-            kind,
-            "~/execute_instruction",
-            execute_callback=self._execute,
-            goal_callback=self._accept,
-            cancel_callback=self._cancel,
-        )
+        calls = {"goal_callback": self._accept, "cancel_callback": self._cancel}
+        ActionServer(node, kind, "~/execute_instruction", self._execute, **calls)
 
     def _accept(self, request: Any) -> GoalResponse:
         try:

@@ -349,10 +349,9 @@ class CommandEcho:
         """Raise `ForeignCommand` if somebody else has commanded the robot within `CALM_S`."""
         for topic, foreign_s in self._foreign_s.items():
             if wall_s - foreign_s < CALM_S:
-                raise ForeignCommand(
-                    f"{self._node.resolve_topic_name(topic)} gets commands from another publisher"
-                    f"{self._others(topic)}; stop it, or remap one of the two"
-                )
+                other = f"another publisher{self._others(topic)}; stop it, or remap one of the two"
+                name = self._node.resolve_topic_name(topic)
+                raise ForeignCommand(f"{name} gets commands from {other}")
 
     def _others(self, topic: str) -> str:
         """Return the names of the other publishers in brackets, or an empty text."""
@@ -365,49 +364,27 @@ class CommandEcho:
 
 
 class Arrivals:
-    """The wall time at which the stamp of each input changed last.
-
-    This gives away a clock of ROS that stands still, and a driver that sends one message again and again.
-    """
+    """The wall time at which the stamp of each input, or the clock of ROS, changed last."""
 
     def __init__(self) -> None:
-        self._stamps: dict[str, int] = {}
-        self._changed_s: dict[str, float] = {}
+        self._changed: dict[str, tuple[int, float]] = {}
+        """Name -> its last stamp, and when that came first."""
 
     def add(self, name: str, stamp_ns: int, wall_s: float) -> None:
         """Take note of a message of an input, received at `wall_s`."""
-        if self._stamps.get(name) != stamp_ns:
-            self._stamps[name], self._changed_s[name] = stamp_ns, wall_s
+        if name not in self._changed or self._changed[name][0] != stamp_ns:
+            self._changed[name] = stamp_ns, wall_s
 
     def require_alive(self, wall_s: float, max_age_s: float) -> None:
         """Raise `StaleObservation` if an input has had no new stamp for more than `max_age_s`."""
-        for name, changed_s in self._changed_s.items():
+        for name, (_, changed_s) in self._changed.items():
             if (silent_s := wall_s - changed_s) > max_age_s:
-                raise StaleObservation(
-                    f"{name} has sent no new stamp for {silent_s:.3f} s; at most {max_age_s} s is accepted"
-                )
+                most = f"at most {max_age_s} s is accepted"
+                raise StaleObservation(f"{name} has sent no new stamp for {silent_s:.3f} s; {most}")
 
     def clear(self) -> None:
         """Forget all inputs. Those that send nothing afterwards are missing, and not silent."""
-        self._stamps.clear()
-        self._changed_s.clear()
-
-
-class ClockWatch:
-    """The wall time at which the clock of ROS moved last."""
-
-    def __init__(self) -> None:
-        self._now_ns: int | None = None
-        self._moved_s = 0.0
-
-    def require_running(self, now_ns: int, wall_s: float, max_age_s: float) -> None:
-        """Raise `StaleObservation` if the clock of ROS has stood still for more than `max_age_s`."""
-        if now_ns != self._now_ns:
-            self._now_ns, self._moved_s = now_ns, wall_s
-        if (stands_s := wall_s - self._moved_s) > max_age_s:
-            raise StaleObservation(
-                f"the clock of ROS has stood still for {stands_s:.3f} s; check who publishes /clock"
-            )
+        self._changed.clear()
 
 
 STEP_S = 0.1
@@ -437,10 +414,8 @@ def require_frame_id(message: Any, source: ImageSource | VectorSource) -> None:
     """Raise `MalformedObservation` unless the header has the frame that the contract names, if any."""
     given = message.header.frame_id
     if source.frame_id and given != source.frame_id:
-        raise MalformedObservation(
-            f"'{source.name}' ({source.topic}) is in frame '{printable(given, 100)}'; the contract "
-            f"accepts '{source.frame_id}'"
-        )
+        what = f"'{source.name}' ({source.topic}) is in frame '{printable(given, 100)}'"
+        raise MalformedObservation(f"{what}; the contract accepts '{source.frame_id}'")
 
 
 def require_contrast(frame: npt.NDArray[np.uint8], source: ImageSource) -> None:

@@ -323,9 +323,8 @@ def from_message(spec: PolicySpec, message: JointState) -> Vector:
     names, values = _names(spec), np.array(message.position, np.float32)
     if list(message.name) != names or len(values) != len(names) or np.isinf(values).any():
         given = printable(", ".join(message.name), 200) or "no names"
-        raise MalformedObservation(
-            f"a person's command has {given}, but the action {', '.join(names)}"
-        )
+        wanted = ", ".join(names)
+        raise MalformedObservation(f"a person's command has {given}, but the action {wanted}")
     return values
 
 

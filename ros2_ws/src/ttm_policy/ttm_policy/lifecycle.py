@@ -12,7 +12,6 @@ from typing import Any
 from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus
 from rclpy.duration import Duration
 from rclpy.lifecycle import LifecycleNode, LifecycleState, TransitionCallbackReturn
-from rclpy.node import Node
 
 from ttm.policy.errors import UserError
 from ttm_policy.node_parameters import declare_parameters
@@ -33,20 +32,6 @@ ACKNOWLEDGED_S = 0.1
 """The longest wait for the manager to receive the end of the bond."""
 
 
-class DiagnosticsTopic:
-    """The topic `/diagnostics`, for one thing of a node."""
-
-    def __init__(self, node: Node, what: str):
-        self._node, self.name = node, f"{node.get_fully_qualified_name()}: {what}"
-        self._publisher = node.create_publisher(DiagnosticArray, "/diagnostics", 10)
-
-    def publish(self, status: DiagnosticStatus) -> None:
-        """Publish a status, stamped with the time now."""
-        message = DiagnosticArray(status=[status])
-        message.header.stamp = self._node.get_clock().now().to_msg()
-        self._publisher.publish(message)
-
-
 class ManagedNode(LifecycleNode):
     """The life cycle that the nodes share. A sub-class fills in what happens in it."""
 
@@ -65,26 +50,25 @@ class ManagedNode(LifecycleNode):
         self._connected: set[Any] = set()
         """The publishers, subscriptions, services and so on that `_configure` has created."""
         self._bond: Bond | None = None
-        self._diagnostics = DiagnosticsTopic(self, what)
-        steady_timer(self, DIAGNOSTICS_PERIOD_S, self._publish_diagnostics)
+        self._name_of_status = f"{self.get_fully_qualified_name()}: {what}"
+        self._diagnostics = self.create_publisher(DiagnosticArray, "/diagnostics", 10)
+        steady_timer(self, DIAGNOSTICS_PERIOD_S, self.publish_diagnostics)
         warn_of_duplicates(self)
 
     def _configure(self) -> None:
         """Prepare everything, and command nothing. A `UserError` fails the transition."""
-        raise NotImplementedError
 
     def _activate(self) -> None:
-        raise NotImplementedError
+        """Start."""
 
     def _deactivate(self) -> None:
         """Stop; in any state, and after an error."""
-        raise NotImplementedError
 
     def _drop(self) -> None:
         """Drop what was configured, after `_deactivate` and before its topics and services go."""
-        raise NotImplementedError
 
     def _status(self) -> DiagnosticStatus:
+        """Return the state for `/diagnostics`, without a name."""
         raise NotImplementedError
 
     def _fail(self, problem: str) -> None:
@@ -150,8 +134,13 @@ class ManagedNode(LifecycleNode):
             self._bond.end()
             self._bond = None
 
-    def _publish_diagnostics(self) -> None:
-        self._diagnostics.publish(self._status())
+    def publish_diagnostics(self) -> None:
+        """Publish the status. This is called once a second, and may be when it changes."""
+        status = self._status()
+        status.name = self._name_of_status
+        message = DiagnosticArray(status=[status])
+        message.header.stamp = self.get_clock().now().to_msg()
+        self._diagnostics.publish(message)
 
 
 def bond_type() -> Any:
@@ -169,9 +158,7 @@ def form_bond(node: LifecycleNode) -> Bond | None:
         return None
     kind = bond_type()
     if kind is None:
-        node.get_logger().info(
-            "no bond with a lifecycle manager, because the ROS package bond is not installed"
-        )
+        node.get_logger().info("no bond: the ROS package bond is not installed")
         return None
     return Bond(node, kind, period_s)
 

@@ -109,10 +109,8 @@ class SafetyLimits:
         for sink in self._contract.actions:
             for field in sink.fields if sink.type in JOINT_TYPES else ():
                 if field.path not in joints:
-                    raise UserError(
-                        f"joint '{field.path}' of {self._contract.path} is not in robot_description; "
-                        "its limits are not applied: mend the name in one of them"
-                    )
+                    what = f"joint '{field.path}' of {self._contract.path}"
+                    raise UserError(f"{what} is not in robot_description; none of its limits apply")
                 limit = joints[field.path]
                 if max(field.minimum, limit.lower) >= min(field.maximum, limit.upper):
                     raise UserError(
@@ -138,9 +136,7 @@ class SafetyLimits:
         clock, in seconds. Raises `ArithmeticError` for NaN and infinity.
         """
         if not np.isfinite(values).all():
-            raise ArithmeticError(
-                f"the policy's action {values} is not finite; check the checkpoint's training"
-            )
+            raise ArithmeticError(f"the policy's action {values} is not finite; train it again")
         limited = np.clip(values, self._low, self._high)
         for part in self._parts:
             limited[part.where] = part.limit(limited[part.where], observation, late_s, now_s)
@@ -201,14 +197,12 @@ class _PartLimiter:
         self._ramp_s = RAMP * self._tick_s if sink.smooth else 0.0
 
     def halt(self) -> None:
-        """Note that the robot stands still, wherever it is now."""
         self._filter.halt()
         self._last = None
 
     def limit(
         self, values: Vector, observation: Observation | None, late_s: float, now_s: float | None
     ) -> Vector:
-        """Return the values (n,) that may be commanded; see `SafetyLimits.apply`."""
         low, high = self._range()
         wanted = np.clip(values.astype(np.float64), low, high)
         if self._kinds:
@@ -237,7 +231,7 @@ class _PartLimiter:
         return _rounded(wanted, values, low, high)
 
     def _range(self) -> tuple[Numbers, Numbers]:
-        """Return the lowest and the highest value (n,) that all fields allow."""
+        """Return the lowest and the highest value that all fields allow, both (n,)."""
         joints, bounds = self.joints if self._is_position else {}, []
         for field in (field for fields in self._fields for field in fields):
             described = joints.get(field.path, NO_LIMIT)
@@ -248,7 +242,6 @@ class _PartLimiter:
         return pairs[:, :, 0].max(axis=1), pairs[:, :, 1].min(axis=1)
 
     def _bounds(self) -> list[MotionBounds]:
-        """Return the bounds of each group."""
         limits, bounds = self.limits, []
         for kind, group in zip(self._kinds, self._groups, strict=True):
             speed = limits[kind.speed] / (self._tick_s if kind.per_tick else 1.0)
@@ -320,7 +313,6 @@ def _to_sides(velocity: Numbers, duration_s: float) -> Numbers:
 
 
 def _read(observation: Observation, source: VectorSource, index: int) -> float:
-    """Return a number of an observation as it was in the message."""
     return float(observation[source.name][index]) / source.fields[index].scale
 
 
@@ -368,7 +360,6 @@ class MotionFilter:
         self.speed = speed.copy()
 
     def halt(self) -> None:
-        """Note that the robot stands still."""
         self.speed = np.zeros_like(self.speed)
         self._acceleration = np.zeros_like(self._acceleration)
 
@@ -433,10 +424,8 @@ class RobotDescription:
         if now_s - self._expected_s < FIRST_S:
             return f"{DESCRIPTION_TOPIC} is published, but has not come yet; its limits are needed"
         self._waits = False
-        self._node.get_logger().warning(
-            f"{DESCRIPTION_TOPIC} is published, but has not come within {FIRST_S:g} s: joints have the "
-            "limits of the contract alone; publish it reliable and transient local"
-        )
+        late = f"{DESCRIPTION_TOPIC} has not come within {FIRST_S:g} s: joints have the contract's limits"
+        self._node.get_logger().warning(f"{late} alone; publish it reliable and transient local")
         return ""
 
     def _on_description(self, message: String) -> None:
@@ -454,14 +443,12 @@ class RobotDescription:
 def read_joint_limits(description: str) -> Mapping[str, JointLimit]:
     """Return the limit of each joint of a URDF, as `robot_description` has it.
 
-    A continuous joint has no range, and a fixed one is left out. Raises `UserError` if the text is no
-    URDF, if it is longer than `LONGEST`, or if a limit is no number.
+    A continuous joint has no range, and a fixed one is left out. Raises `UserError` if the text is no URDF,
+    if it is longer than `LONGEST`, or if a limit is no number.
     """
     if len(description) > LONGEST:
-        raise UserError(
-            f"robot_description has {len(description)} characters; at most {LONGEST} are read: publish "
-            "the URDF without meshes"
-        )
+        count = len(description)
+        raise UserError(f"robot_description has {count} characters; at most {LONGEST} are read")
     if "<!DOCTYPE" in description:  # a few entities can stand for gigabytes
         raise UserError("robot_description has a <!DOCTYPE>, which no URDF needs; remove it")
     try:
@@ -469,9 +456,7 @@ def read_joint_limits(description: str) -> Mapping[str, JointLimit]:
     except ElementTree.ParseError as error:
         raise UserError(f"robot_description is no URDF ({error}); publish a URDF") from error
     if robot.first != "robot":
-        raise UserError(
-            f"robot_description is no URDF, its first element is <{robot.first}>; publish a URDF"
-        )
+        raise UserError(f"robot_description is no URDF: its first element is <{robot.first}>")
     return {
         str(joint.get("name")): _limit(joint, limits[0] if limits else None)
         for joint, limits in robot.joints
@@ -491,7 +476,6 @@ class _Robot:
         """For each element that has not ended, the limits of the joint that it is, or None."""
 
     def start(self, tag: str, attributes: Attributes) -> None:
-        """Take note of an element that begins."""
         self.first = self.first or tag
         if tag == "limit" and (limits := self._open[-1]) is not None:
             limits.append(attributes)
@@ -500,11 +484,9 @@ class _Robot:
             self.joints.append((attributes, own))
 
     def end(self, tag: str) -> None:
-        """Take note that the newest element has ended."""
         self._open.pop()
 
     def close(self) -> _Robot:
-        """Return what was read."""
         return self
 
 
@@ -517,9 +499,7 @@ def _parse(text: str) -> _Robot:
         if ">" in piece:
             tag_begin = begin
         elif begin - tag_begin > LONGEST_TAG:  # a tag is parsed at once when it ends
-            raise UserError(
-                f"robot_description has more than {LONGEST_TAG} characters without a '>'; publish a URDF"
-            )
+            raise UserError(f"robot_description: more than {LONGEST_TAG} characters without a '>'")
         parser.feed(piece)
     return cast(_Robot, parser.close())
 
@@ -527,7 +507,7 @@ def _parse(text: str) -> _Robot:
 def _limit(joint: Attributes, limit: Attributes | None) -> JointLimit:
     if limit is None:
         return NO_LIMIT
-    name = joint.get("name")
+    what, joint_name = "robot_description has", f"joint '{joint.get('name')}'"
 
     def number(key: str, default: float) -> float:
         text = limit.get(key, str(default))
@@ -536,21 +516,15 @@ def _limit(joint: Attributes, limit: Attributes | None) -> JointLimit:
         except ValueError:
             found = math.nan
         if math.isnan(found):
-            raise UserError(
-                f"robot_description has {key}={text!r} for joint '{name}'; give a number in the URDF"
-            )
+            raise UserError(f"{what} {key}={text!r} for {joint_name}; give a number")
         return found
 
     velocity = number("velocity", math.inf) or math.inf  # 0 stands for an unknown one in many files
     if velocity < 0:
-        raise UserError(
-            f"robot_description has velocity {velocity:g} for joint '{name}'; give 0 or more in the URDF"
-        )
+        raise UserError(f"{what} velocity {velocity:g} for {joint_name}; give 0 or more")
     if joint.get("type") == "continuous":
         return JointLimit(velocity=velocity)
     lower, upper = number("lower", 0.0), number("upper", 0.0)
     if lower > upper:
-        raise UserError(
-            f"robot_description has lower {lower:g} above upper {upper:g} for joint '{name}'; mend it"
-        )
+        raise UserError(f"{what} lower {lower:g} above upper {upper:g} for {joint_name}")
     return JointLimit(lower, upper, velocity)

@@ -40,9 +40,8 @@ def save_snapshot(path: str | Path, snapshot: Mapping[str, npt.NDArray[Any]]) ->
     try:
         write_atomically(Path(path), snapshot_to_bytes(snapshot))
     except OSError as error:
-        raise UserError(
-            f"cannot write the snapshot {path} ({error.strerror}); set another snapshot_path"
-        ) from error
+        problem = f"cannot write the snapshot {path} ({error.strerror})"
+        raise UserError(f"{problem}; set another snapshot_path") from error
 
 
 def load_snapshot(path: str | Path) -> dict[str, npt.NDArray[Any]]:
@@ -50,13 +49,9 @@ def load_snapshot(path: str | Path) -> dict[str, npt.NDArray[Any]]:
     try:
         return read_snapshot(Path(path))
     except FileNotFoundError as error:
-        raise UserError(
-            f"no snapshot at {path}; call snapshot_memory first, or set snapshot_path"
-        ) from error
+        raise UserError(f"no snapshot at {path}; call snapshot_memory first") from error
     except (OSError, UserError) as error:
-        raise UserError(
-            f"{path} is not a memory snapshot ({error}); take a new one with snapshot_memory"
-        ) from error
+        raise UserError(f"{path} is not a memory snapshot ({error}); take a new one") from error
 
 
 class Recovery:
@@ -138,9 +133,8 @@ class Recovery:
             partial.replace(self._path)
         except OSError as error:
             self._over = True
-            self._logger.warning(
-                f"cannot write {self._path} ({error.strerror}); set recovery_path to another path"
-            )
+            problem = f"cannot write {self._path} ({error.strerror})"
+            self._logger.warning(f"{problem}; set recovery_path to another")
 
     def mark(self, *, active: bool) -> None:
         """Note whether the node is active, which a respawned process shall then be as well."""

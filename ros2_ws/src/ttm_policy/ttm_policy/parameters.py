@@ -458,9 +458,7 @@ class SimParameters(NodeParameters):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.driver == "person" and self.lockstep:
-            raise UserError(
-                "a person cannot drive in lockstep, but lockstep is true; set it to false"
-            )
+            raise UserError("a person cannot drive in lockstep; set lockstep to false")
 
     @property
     def condition(self) -> Condition:

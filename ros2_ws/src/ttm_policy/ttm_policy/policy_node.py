@@ -64,10 +64,8 @@ class PolicyNode(ManagedNode):
                 raise UserError("a signal came while the policy was loading")
             if time.monotonic() - published_s > DIAGNOSTICS_PERIOD_S:
                 published_s = time.monotonic()
-                self._publish_diagnostics()
-        self._session = PolicySession(
-            self, loading.result(), parameters, worker=self._worker, diagnostics=self._diagnostics
-        )
+                self.publish_diagnostics()
+        self._session = PolicySession(self, loading.result(), parameters, self._worker)
         # Later collections skip these objects: to look at them would hold all threads for 0.2 s.
         gc.unfreeze()
         gc.collect()
@@ -114,11 +112,9 @@ class PolicyNode(ManagedNode):
         self._end_worker()
 
     def _status(self) -> DiagnosticStatus:
-        """Return the state. A session publishes it as well when it changes."""
         if self._session is not None:
             return self._session.status()
-        about = {"name": self._diagnostics.name, "hardware_id": "ttm_policy"}
-        return DiagnosticStatus(level=self._level, message=self._problem, **about)
+        return DiagnosticStatus(level=self._level, message=self._problem, hardware_id="ttm_policy")
 
     def start(self) -> bool:
         """Configure the node, activate it unless it crashed inactive, and return whether that succeeded."""

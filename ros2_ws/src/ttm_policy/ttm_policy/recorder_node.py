@@ -46,10 +46,9 @@ class RecorderNode(ManagedNode):
             self.recorder = None
 
     def _status(self) -> DiagnosticStatus:
-        name = self._diagnostics.name
         if self.recorder is not None:
-            return self.recorder.diagnosis(name)
-        return DiagnosticStatus(name=name, level=DiagnosticStatus.WARN, message=self._problem)
+            return self.recorder.diagnosis(self._name_of_status)
+        return DiagnosticStatus(level=DiagnosticStatus.WARN, message=self._problem)
 
 
 def _run() -> int:
@@ -77,8 +76,5 @@ def _run() -> int:
 
 
 def main() -> int:
-    """Run the node until a signal.
-
-    Returns the exit code: 0 after a signal or the key `q`, 2 for bad parameters, 1 for a failure.
-    """
+    """Run the node until a signal or the key `q`."""
     return run_with_ros("recorder_node", _run)

@@ -25,7 +25,6 @@ from typing import Any
 from builtin_interfaces.msg import Time
 from diagnostic_msgs.msg import DiagnosticStatus
 from rclpy.callback_groups import ReentrantCallbackGroup
-from rclpy.node import Node
 from rclpy.task import Future as Answered
 from rclpy.timer import Timer
 from sensor_msgs.msg import JointState
@@ -48,7 +47,7 @@ from ttm_policy.goals import EpisodeControl, GoalInterface, GoalKeeper
 from ttm_policy.guards import CommandEcho, EStop, EStopTopic, StopThread
 from ttm_policy.inference import LoadedPolicy, Worker
 from ttm_policy.inputs import PERSON_TOPIC, Inputs, read_instruction
-from ttm_policy.lifecycle import DiagnosticsTopic
+from ttm_policy.lifecycle import ManagedNode
 from ttm_policy.memory import MemoryTopic, Recovery, load_snapshot, save_snapshot
 from ttm_policy.messages import ResetReply, ns_to_stamp
 from ttm_policy.parameters import PolicyParameters
@@ -68,12 +67,7 @@ class PolicySession:
     """
 
     def __init__(
-        self,
-        node: Node,
-        loaded: LoadedPolicy,
-        parameters: PolicyParameters,
-        worker: Worker,
-        diagnostics: DiagnosticsTopic,
+        self, node: ManagedNode, loaded: LoadedPolicy, parameters: PolicyParameters, worker: Worker
     ):
         self._node, self._parameters, self._worker = node, parameters, worker
         self._spec, contract = loaded.runner.spec, loaded.codec.contract
@@ -110,7 +104,6 @@ class PolicySession:
             memory=self._memory,
             commands=self._commands,
             record=self._record,
-            diagnostics=diagnostics,
             lockstep=lockstep,
         )
         self._goals = GoalKeeper(self._episode, parameters, self._spec.control_dt_s)
@@ -167,7 +160,7 @@ class PolicySession:
 
     def status(self) -> DiagnosticStatus:
         """Return the state for `/diagnostics`."""
-        return self._episode.status()
+        return self._record.status(active=self.active)
 
     def _say_what_is_missing(self) -> None:
         """Say once what the robot lacks in order to move."""

@@ -31,10 +31,9 @@ def make_source(
     parameters: TeleopParameters,
     on_other_key: Callable[[str], None],
 ) -> Source:
-    """Return the device, and print its controls.
+    """Return the device, and print its controls. Raises `UserError` if they do not fit the action.
 
-    on_other_key: called with every key of the terminal that drives nothing. Raises `UserError` for
-    controls that do not fit the action.
+    on_other_key: called with every key of the terminal that drives nothing.
     """
     device, path, spec = parameters.source, parameters.controls, context.spec
     if device == "pose" or device == "leader":
@@ -86,8 +85,5 @@ def _run() -> int:
 
 
 def main() -> int:
-    """Run the node until a signal or the key `q`, and stop the robot in every case.
-
-    Returns the exit code: 0 after a signal or `q`, 2 for bad parameters, 1 for a failure.
-    """
+    """Run the node until a signal or the key `q`, and stop the robot in every case."""
     return run_with_ros("teleop_node", _run)
