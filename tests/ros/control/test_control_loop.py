@@ -76,10 +76,10 @@ def test_before_the_first_observation_there_is_nothing_to_hold(loop: SteppedLoop
 
 
 def test_e_stop_outlasts_resets(loop: SteppedLoop, observations: list[Any]) -> None:
-    loop.set_e_stop(True)
+    loop.set_e_stop("it is pressed")
     loop.reset(CAN)
     assert loop.step(_seen(observations[0], 1.0), 1.0) is None
-    loop.set_e_stop(False)
+    loop.set_e_stop("")
     assert loop.step(_seen(observations[0], 1.0), 1.0) is not None
 
 
@@ -87,8 +87,8 @@ def test_what_becomes_of_an_instruction_outlasts_an_e_stop(loop: SteppedLoop) ->
     """A publisher of the emergency stop that was just found stops the robot for a moment as well."""
 
     def after_e_stop() -> tuple[LoopState, str]:
-        loop.set_e_stop(True, "its state is not known yet")
-        loop.set_e_stop(False)
+        loop.set_e_stop("its state is not known yet")
+        loop.set_e_stop("")
         return loop.state, loop.problem
 
     loop.prepare()

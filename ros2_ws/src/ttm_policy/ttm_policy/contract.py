@@ -416,7 +416,7 @@ def _fields(items: Any, where: str) -> tuple[Field, ...]:
     found: dict[str, Field] = {}
     for item in items:
         data = {"field": item} if isinstance(item, str) else item
-        name = data.get("field", item) if isinstance(data, dict) else item
+        name: Any = data.get("field", item) if isinstance(data, dict) else item
         what = f"{where}, field {name!r},"
         values = _read(data, {"field"}, {"scale", "min", "max"}, what)
         low, high = values["min"], values["max"]

@@ -1,17 +1,8 @@
 """Decides at each tick whether the policy acts, holds or stops, and watches what it depends on.
 
-=============================  ===============================================================
-fresh observation              tick: one memory write, one command
-late, malformed or missing     hold: stand still, memory unchanged; ticks resume by themselves
-no new camera frame            pause: the last command ends, then stand still until it comes
-no good one for stop_after_s   stop: stand still until `resume`, since the scene may have changed
-emergency stop                 stop until it is released and armed again
-a goal has ended               rest: stand still until the next goal, or another episode, begins
-=============================  ===============================================================
-
-A frame enters the memory at most once, unless the contract lets it be repeated. The policy sees as previous
-action the one that was executed: what the robot reports, or else the last command after its limits, or
-standing still after a stop.
+`ros2_ws/docs/safety.md` says what leads to each `LoopState`. A frame enters the memory at most once, unless
+the contract lets it be repeated. The policy sees as previous action the one that was executed: what the robot
+reports, or else the last command after its limits, or standing still after a stop.
 """
 
 from __future__ import annotations
@@ -273,9 +264,9 @@ class ControlLoop:
         else:
             self.state = LoopState.WAITING
 
-    def set_e_stop(self, stopped: bool, problem: str = "") -> None:
-        """Stop the ticks while `stopped`, for a problem; afterwards the loop waits for an observation."""
-        if stopped:
+    def set_e_stop(self, problem: str) -> None:
+        """Stop the ticks while there is a problem; afterwards the loop waits for an observation."""
+        if problem:
             self.state, self.problem = LoopState.E_STOP, problem
         elif self.state is LoopState.E_STOP:
             self.state = LoopState.WAITING
@@ -326,8 +317,7 @@ class Watchdog:
 
     def check_e_stop(self) -> None:
         """Bring the loop into the state that the emergency stop asks for."""
-        problem = self._e_stop.problem
-        self._loop.set_e_stop(bool(problem), problem)
+        self._loop.set_e_stop(self._e_stop.problem)
 
     def allows_tick(self) -> bool:
         """Return whether the tick that is due may run now. If not, the loop holds or waits."""

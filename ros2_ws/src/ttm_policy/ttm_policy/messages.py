@@ -115,8 +115,8 @@ def image_to_frame(
 def _raw_size(message: Image) -> tuple[int, int]:
     """Return height and width of raw pixels. Raises `OSError` if the message does not hold as many."""
     if message.encoding not in _DEPTH:
-        given, known = printable(message.encoding, 50), ", ".join(_DEPTH)
-        raise OSError(f"its encoding is '{given}'; publish one of {known}")
+        encoding, known = printable(message.encoding, 50), ", ".join(_DEPTH)
+        raise OSError(f"its encoding is '{encoding}'; publish one of {known}")
     height, width, step, given = message.height, message.width, message.step, len(message.data)
     row_bytes = width * _DEPTH[message.encoding]
     if step < row_bytes or given < step * height or not height * row_bytes:

@@ -458,7 +458,7 @@ class SimParameters(NodeParameters):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.driver == "person" and self.lockstep:
-            raise UserError("a person cannot drive in lockstep; set lockstep to false")
+            raise UserError("a person cannot drive while lockstep is true; set it to false")
 
     @property
     def condition(self) -> Condition:
