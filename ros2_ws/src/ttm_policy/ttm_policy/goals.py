@@ -385,15 +385,12 @@ class GoalInterface:
     """
 
     def __init__(self, node: Node, keeper: GoalKeeper):
-        self._publisher = node.create_publisher(String, "~/goal", LATCHED)
-        keeper.listeners.append(self._publish)
+        publisher = node.create_publisher(String, "~/goal", LATCHED)
+        keeper.listeners.append(lambda each: publisher.publish(String(data=each.to_json())))
         for name, call in (("start", partial(keeper.request, "")), ("cancel", keeper.cancel)):
             node.create_service(Trigger, f"~/{name}", partial(self._serve, call))
         if find_spec(PACKAGE) is not None:
             GoalAction(node, keeper, import_module(f"{PACKAGE}.action").ExecuteInstruction)
-
-    def _publish(self, report: GoalReport) -> None:
-        self._publisher.publish(String(data=report.to_json()))
 
     def _serve(
         self, call: Callable[[], GoalReport], _: Trigger.Request, response: Trigger.Response

@@ -154,16 +154,11 @@ class Inputs:
         self._arrivals.add(self._labels[source.name], self._stamp_ns(source), time.monotonic())
         self._on_message()
 
-    def missing(self) -> list[str]:
-        """Return the inputs from which nothing was received yet, as `name (topic)`."""
-        return [label for name, label in self._labels.items() if name not in self._newest]
-
     def complete_stamp_ns(self) -> int | None:
         """Return the stamp that all newest messages share; None if they differ, or it was refused."""
-        if self.missing():
-            return None
         stamps = {stamp_to_ns(message.header.stamp) for message in self._newest.values()}
-        return stamps.pop() if len(stamps) == 1 and stamps != {self.refused_ns} else None
+        complete = len(self._newest) == len(self._sources) and len(stamps) == 1
+        return stamps.pop() if complete and stamps != {self.refused_ns} else None
 
     def require_trusted(self, now_ns: int, wall_s: float, max_age_s: float) -> None:
         """Raise `ObservationError` if an input is missing, silent or old, or has too many publishers.
@@ -226,17 +221,15 @@ class Inputs:
 
     def waits_for(self) -> str:
         """Return which inputs have sent nothing yet, and which of them nobody publishes; or an empty text."""
-        missing = self.missing()
+        missing = {self._labels[n]: s for n, s in self._sources.items() if n not in self._newest}
         if not missing:
             return ""
-        topics = dict.fromkeys(s.topic for n, s in self._sources.items() if n not in self._newest)
+        topics = dict.fromkeys(source.topic for source in missing.values())
         nobody = [t for t in topics if not self._node.count_publishers(t)]
-        names = ", ".join(self._node.resolve_topic_name(topic) for topic in nobody)
+        why = "nobody publishes " + ", ".join(map(self._node.resolve_topic_name, nobody))
         if len(nobody) == len(topics):
             why = "nobody publishes " + ("them" if len(missing) > 1 else "it")
-        elif nobody:
-            why = f"nobody publishes {names}"
-        else:
+        elif not nobody:
             why = "it is published: check its type, rate and QoS by ttm contract check"
         return f"nothing received yet from: {', '.join(missing)}; {why}"
 

@@ -164,10 +164,7 @@ ContractPath = Annotated[
         is_path=True,
     ),
 ]
-Autostart = Annotated[
-    bool,
-    Parameter("Configure and activate the node at the start. If false, it waits for transitions."),
-]
+Autostart = Annotated[bool, Parameter("Configure and activate the node at the start.")]
 StampedBaseCommands = Annotated[
     bool, Parameter("Base commands are TwistStamped messages. If false, they are Twist messages.")
 ]
@@ -194,10 +191,7 @@ BondHeartbeatPeriod = Annotated[
     ),
 ]
 EStopRearm = Annotated[
-    bool,
-    Parameter(
-        "Whether an emergency stop ends only with the service rearm. If false, it ends when released."
-    ),
+    bool, Parameter("Whether an emergency stop ends only with the service rearm.")
 ]
 EStopTimeout = Annotated[
     float,
@@ -299,8 +293,7 @@ class PolicyParameters(LimitParameters):
         "auto", "What runs the network. auto takes openvino on a CPU and torch elsewhere."
     )
     precision: Precision = param(
-        "float32",
-        "Precision of the network. bfloat16 is faster for large networks on a CPU, and 0.4 % off.",
+        "float32", "Precision of the network. bfloat16 is faster on a CPU, and 0.4 % off."
     )
     execution: str = param(NEWEST, EXECUTION_HELP)
     threads: int = param(
@@ -325,8 +318,7 @@ class PolicyParameters(LimitParameters):
     )
     max_age_s: float = seconds(
         0.5,
-        "Largest accepted age of an observation. Otherwise the robot stands still. Stamps may be as far "
-        "ahead of the clock.",
+        "Largest accepted age of an observation. Otherwise the robot stands still.",
         positive=True,
         maximum=LONGEST_AGE_S,
         live=True,
@@ -341,8 +333,7 @@ class PolicyParameters(LimitParameters):
     e_stop_timeout_s: EStopTimeout = 0.0
     command_rate_hz: float = param(
         30.0,
-        "How often a command is sent again until the next tick. MoveIt Servo needs 20 to 50; 0 sends "
-        "each command once.",
+        "How often a command is sent again until the next tick. 0 sends each command once.",
         unit="Hz",
         minimum=0,
         maximum=200,
@@ -411,8 +402,7 @@ class SimParameters(NodeParameters):
     )
     probe: ProbeOverRos = param(
         "live",
-        "What is done to the policy's memory. erase empties it once, when a memory task lets the robot "
-        "act first.",
+        "What is done to the policy's memory. erase empties it once, when the robot may act first.",
     )
     max_ticks: int = param(
         0, "Length limit of an episode; 0 for the task's own.", unit="ticks", minimum=0
