@@ -14,7 +14,8 @@ import simplejpeg
 from PIL import Image
 
 from ttm.datasets.hdf5 import read_rows
-from ttm.datasets.layout import JPEG
+from ttm.datasets.layout import JPEG, MOST_JPEG_QUALITY
+from ttm.policy.errors import UserError
 
 Frames = npt.NDArray[np.uint8]
 
@@ -25,6 +26,17 @@ PIXEL_CHUNKS = (b"IHDR", b"PLTE", b"IDAT", b"IEND")
 """The chunks of a PNG that its pixels need. Others may unpack to any size."""
 
 DIRECT = ("YCbCr", "RGB", "Gray")  # colours of JPEGs that libjpeg-turbo decodes to RGB by itself
+
+
+def require_jpeg_quality(name: str, quality: int | None) -> None:
+    """Raise `UserError` unless the quality is 1 to `MOST_JPEG_QUALITY`, or None for no JPEGs.
+
+    name: what the user calls it.
+    """
+    if quality is not None and not 1 <= quality <= MOST_JPEG_QUALITY:
+        raise UserError(
+            f"{name} is {quality}; give 1 to {MOST_JPEG_QUALITY}, or leave it out for frames as they are"
+        )
 
 
 def encode_jpeg(frame: Frames, quality: int) -> Frames:

@@ -24,8 +24,6 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from ttm.policy.errors import UserError
-
 FORMAT_VERSION = 1
 SUFFIXES = (".hdf5", ".h5")
 JPEG = "jpeg"
@@ -35,17 +33,6 @@ RECORDED = re.compile(r"\.?episode_(\d+)\.(?:hdf5|h5)(?:\.partial)?")
 DEFAULT_INSTRUCTION = "do the task"
 """The instruction of episodes that carry none. Give the policy the same one when it runs."""
 MOST_JPEG_QUALITY = 95  # beyond it JPEGs grow, and become hardly better
-
-
-def require_jpeg_quality(name: str, quality: int | None) -> None:
-    """Raise `UserError` unless the quality is 1 to `MOST_JPEG_QUALITY`, or None for no JPEGs.
-
-    name: what the user calls it.
-    """
-    if quality is not None and not 1 <= quality <= MOST_JPEG_QUALITY:
-        raise UserError(
-            f"{name} is {quality}; give 1 to {MOST_JPEG_QUALITY}, or leave it out for frames as they are"
-        )
 
 
 def natural_key(text: str | Path) -> list[tuple[int, int, str]]:

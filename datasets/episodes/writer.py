@@ -14,9 +14,9 @@ import h5py
 import numpy as np
 import numpy.typing as npt
 
-from ttm.datasets.frames import encode_jpeg
+from ttm.datasets.frames import encode_jpeg, require_jpeg_quality
 from ttm.datasets.hdf5 import WriteGuard, writing_in
-from ttm.datasets.layout import FORMAT_VERSION, JPEG, require_jpeg_quality
+from ttm.datasets.layout import FORMAT_VERSION, JPEG
 from ttm.policy.errors import UserError
 from ttm.policy.files import partial_path, publish_partial
 from ttm.policy.spec import ActionPart, Observation, PolicySpec

@@ -24,8 +24,9 @@ from ttm.datasets.formats.table import (
     refuse_unheeded,
     require_format,
 )
+from ttm.datasets.frames import require_jpeg_quality
 from ttm.datasets.hdf5 import one_line, writing_in
-from ttm.datasets.layout import SUFFIXES, require_jpeg_quality
+from ttm.datasets.layout import SUFFIXES
 from ttm.policy.errors import UserError, printable, require_above_0
 from ttm.policy.files import flush_to_disk, partial_path, publish_partial
 from ttm.policy.spec import require_plain

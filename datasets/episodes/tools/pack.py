@@ -21,8 +21,7 @@ from ttm.datasets.formats.hdf5 import (
     write_demo_file,
 )
 from ttm.datasets.formats.recording import FrameStream, Recording, Source
-from ttm.datasets.frames import Frames
-from ttm.datasets.layout import require_jpeg_quality
+from ttm.datasets.frames import Frames, require_jpeg_quality
 from ttm.datasets.reader import EpisodeReader
 from ttm.datasets.tools.convert import require_apart, write_whole
 from ttm.datasets.windows import resized_frames, resized_spec

@@ -64,7 +64,7 @@ def test_another_robot_is_named(data: dict[str, Any], tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("entry", "words"),
     [
-        ("executed_action", "executed_action must have topic, type and fields"),
+        ("executed_action", "executed_action has type None; choose of"),
         ({"topic": "did", "type": "std_msgs/Bool", "fields": ["data"]}, "type 'std_msgs/Bool'"),
         ({"topic": "did", "type": "sensor_msgs/JointState"}, "executed_action lacks fields"),
         (

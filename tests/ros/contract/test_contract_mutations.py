@@ -81,7 +81,7 @@ MUTATIONS: list[tuple[Change, str, str, str]] = [
      "'ee_pose'", "'pose.position.x' twice", "a field of its own"),
     (put("observations/base_velocity/fields", ["twist.twist.linear.x"]),
      "'base_velocity'", "has 1 fields", "one field for each"),
-    (put("executed_action", "yes"), "executed_action", "must have topic, type and fields", "leave it out"),
+    (put("executed_action", "yes"), "executed_action", "type None", "choose of: sensor_msgs/JointState"),
     (put("executed_action/topic", "cmd_vel"), "topic cmd_vel", "two types", "keep one"),
     (put("actions/base/type", "std_msgs/Int8"),
      "action 'base'", "type 'std_msgs/Int8'", "choose of: geometry_msgs"),

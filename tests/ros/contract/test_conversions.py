@@ -90,7 +90,7 @@ def test_other_sizes_are_refused_unless_the_contract_resizes() -> None:
 @pytest.mark.parametrize(
     ("message", "words"),
     [
-        (_image(FRAME[:, :, :1], "16UC1"), "encoding '16UC1'"),
+        (_image(FRAME[:, :, :1], "16UC1"), "encoding is '16UC1'"),
         (
             Image(height=4, width=6, encoding="rgb8", step=18, data=array("B", bytes(10))),
             "sent 10 bytes",

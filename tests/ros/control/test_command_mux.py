@@ -19,7 +19,6 @@ from ttm.sim.kitchen.spec import SPEC
 from ttm_policy import commands
 from ttm_policy.commands import CommandMux
 from ttm_policy.contract import Workspace, load_contract
-from ttm_policy.control_loop import PolicyTick
 from ttm_policy.inputs import PERIOD_S, TIMEOUT_S, StampedObservation, to_message
 from ttm_policy.limits import SafetyLimits
 from ttm_policy.messages import CommandCodec
@@ -45,15 +44,10 @@ class Commands:
 
     def acknowledge_expiry(self) -> None: ...
 
-    def publish(self, tick: PolicyTick, stamp: Time) -> None:
-        self.send(tick.command, stamp)
-
     def send(self, command: np.ndarray, stamp: Time, lifespan_s: float | None = None) -> None:
         self.sent.append(float(command[BASE]))
         self.forces.append(command)
         self.lifespans_s.append(lifespan_s)
-
-    def publish_action(self, action: np.ndarray) -> None: ...
 
     def stop(self) -> None:
         self.sent.append(0.0)
@@ -82,7 +76,7 @@ class Robot:
         return self.measured, self.measured_s
 
     def tick(self) -> np.ndarray:
-        return self.mux.publish(PolicyTick(OWN, OWN), Time(), SEEN)
+        return self.mux.publish(OWN, Time(), SEEN)
 
     def hear(self, speed: float, person: str = "anna") -> None:
         wish = np.zeros(SPEC.action_size, np.float32)

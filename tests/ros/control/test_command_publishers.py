@@ -18,7 +18,6 @@ from std_msgs.msg import Bool
 from ttm.sim.kitchen.spec import SPEC
 from ttm_policy.commands import CommandPublishers
 from ttm_policy.contract import load_contract
-from ttm_policy.control_loop import PolicyTick
 from ttm_policy.guards import E_STOP_TOPIC, EStop, EStopTopic, StopThread
 from ttm_policy.messages import CommandCodec
 from ttm_policy.parameters import PolicyParameters
@@ -57,7 +56,8 @@ class Robot:
     def tick(self) -> None:
         self.ticks += 1
         stamp = self.node.get_clock().now().to_msg()
-        self.commands.publish(PolicyTick(self._action, self._action), stamp)
+        self.commands.send(self._action, stamp)
+        self.commands.publish_action(self._action)
 
     def wait(self, done: Callable[[], bool]) -> None:
         deadline_s = time.monotonic() + WAIT_S
@@ -185,7 +185,7 @@ class Held:
     def tick(self) -> None:
         action = np.full(SPEC.action_size, 0.01, np.float32)
         stamp = self.stop.owner.get_clock().now().to_msg()
-        self.commands.publish(PolicyTick(action, action), stamp)
+        self.commands.send(action, stamp)
 
 
 @pytest.fixture

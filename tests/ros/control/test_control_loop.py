@@ -76,10 +76,10 @@ def test_before_the_first_observation_there_is_nothing_to_hold(loop: SteppedLoop
 
 
 def test_e_stop_outlasts_resets(loop: SteppedLoop, observations: list[Any]) -> None:
-    loop.set_e_stop(True)
+    loop.set_e_stop("it is pressed")
     loop.reset(CAN)
     assert loop.step(_seen(observations[0], 1.0), 1.0) is None
-    loop.set_e_stop(False)
+    loop.set_e_stop("")
     assert loop.step(_seen(observations[0], 1.0), 1.0) is not None
 
 
@@ -87,8 +87,8 @@ def test_what_becomes_of_an_instruction_outlasts_an_e_stop(loop: SteppedLoop) ->
     """A publisher of the emergency stop that was just found stops the robot for a moment as well."""
 
     def after_e_stop() -> tuple[LoopState, str]:
-        loop.set_e_stop(True, "its state is not known yet")
-        loop.set_e_stop(False)
+        loop.set_e_stop("its state is not known yet")
+        loop.set_e_stop("")
         return loop.state, loop.problem
 
     loop.prepare()
@@ -133,8 +133,9 @@ def test_the_command_after_its_limits_is_the_previous_action(
     loop = SteppedLoop(runner, narrow, PolicyParameters(max_age_s=0.5, stop_after_s=2.0))
     tick = loop.step(_seen(observations[0], 10.0), 10.0)
     assert tick is not None
-    assert not np.array_equal(tick.action, tick.command)
-    assert np.array_equal(runner.previous_action, tick.command)
+    action, command = tick
+    assert not np.array_equal(action, command)
+    assert np.array_equal(runner.previous_action, command)
 
 
 def test_after_a_stop_the_previous_action_is_to_stand_still(
@@ -143,13 +144,14 @@ def test_after_a_stop_the_previous_action_is_to_stand_still(
     loop.stand_still()  # before the first tick there is no previous action
     tick = loop.step(_seen(observations[0], 10.0), 10.0)
     assert tick is not None
+    _, command = tick
     loop.stand_still()
     now = loop.runner.previous_action
     for name in ("arm_translation", "arm_rotation", "base"):
-        assert tick.command[SPEC.action_slices[name]].any()
+        assert command[SPEC.action_slices[name]].any()
         assert not now[SPEC.action_slices[name]].any()
     gripper = SPEC.action_slices["gripper"]
-    assert np.array_equal(now[gripper], tick.command[gripper])
+    assert np.array_equal(now[gripper], command[gripper])
 
 
 def test_what_the_robot_reports_is_the_previous_action(

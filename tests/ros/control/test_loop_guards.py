@@ -105,8 +105,8 @@ def test_a_policy_that_decides_nothing_is_noticed(
 
 
 def test_the_emergency_stop_keeps_its_reason_through_a_reset(loop: SteppedLoop) -> None:
-    loop.set_e_stop(True, "it is pressed")
+    loop.set_e_stop("it is pressed")
     loop.resume()
     assert (loop.state, loop.problem) == (LoopState.E_STOP, "it is pressed")
-    loop.set_e_stop(False)
+    loop.set_e_stop("")
     assert (loop.state, loop.problem) == (LoopState.WAITING, "")

@@ -58,7 +58,7 @@ def _tick(loop: SteppedLoop, recovery: Recovery, observation: Any, stamp_s: floa
     """One tick as the node runs it. Return the policy's own action (A,)."""
     seen = StampedObservation(observation, round(stamp_s * 1e9), round(stamp_s * 1e9))
     action = loop.infer(seen).action
-    recovery.executed(loop.finish(action, stamp_s, seen).command)
+    recovery.executed(loop.finish(action, stamp_s, seen))
     return action
 
 
@@ -144,13 +144,13 @@ def test_diagnostics_warn_of_a_crash_until_the_episode_ends(
     commands = MagicMock(person="", problem="")
     record = TickRecord(MagicMock(), loop, inputs, memory, commands)
     _tick(loop, recovery, observations[0], 1.0)
-    status = record.status("", active=True)
+    status = record.status(active=True)
     assert (status.level, status.message) == (
         DiagnosticStatus.WARN, "running, but it crashed and went on by itself at tick 0",
     )  # fmt: skip
     loop.reset(CAN)
     _tick(loop, recovery, observations[0], 2.0)
-    assert record.status("", active=True).level == DiagnosticStatus.OK
+    assert record.status(active=True).level == DiagnosticStatus.OK
 
 
 @pytest.mark.parametrize("ended", [False, True])
@@ -180,7 +180,7 @@ def test_the_file_tells_a_goal_before_its_first_tick(
     loop = _loop(checkpoint)
     worker: Any = SimpleNamespace(submit=lambda job, then: job())
     instructions: Any = SimpleNamespace(reset=lambda runner, text: runner.reset(text))
-    unused = ("node", "memory", "commands", "record", "diagnostics")
+    unused = ("node", "memory", "commands", "record")
     episode = EpisodeControl(
         **dict.fromkeys(unused, MagicMock()),
         instructions=instructions,

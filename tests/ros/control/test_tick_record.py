@@ -11,7 +11,7 @@ import pytest
 from builtin_interfaces.msg import Time
 
 from ttm.sim.kitchen.spec import SPEC
-from ttm_policy.control_loop import Inference, PendingTick, PolicyTick
+from ttm_policy.control_loop import Inference, PendingTick
 from ttm_policy.diagnostics import TickRecord
 from ttm_policy.inputs import StampedObservation
 
@@ -36,7 +36,7 @@ def test_each_part_that_the_limits_changed_is_counted() -> None:
     command = action.copy()
     command[SPEC.action_slices["base"]] = 0.0
     for sent in (command, action, command):
-        kept.finish(pending(), Inference(action), PolicyTick(action, sent))
+        kept.finish(pending(), Inference(action), sent)
     assert kept.statistics.limits_hit == {"base": 2}
 
 

@@ -210,8 +210,7 @@ def page_says(nodes: Nodes, words: str, *, wanted: bool = True) -> None:
 
 @pytest.mark.parametrize("image", IMAGES)
 def test_an_image_of_a_stranger_ends_no_node(nodes: Nodes, image: str) -> None:
-    robot, before = nodes.robot, nodes.largest_bytes()
-    words = "a compressed image" if image == "nothing" else "cannot be used"
+    robot, before, words = nodes.robot, nodes.largest_bytes(), "cannot be used"
     assert nodes.call("start")[0]
     robot.wait(lambda: nodes.status["ticks"] > 2, "ticks")
     robot.damage["head"] = lambda message: setattr(message, "data", array("B", IMAGES[image]))

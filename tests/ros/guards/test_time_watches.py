@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ttm.policy.errors import StaleObservation
-from ttm_policy.guards import Arrivals, ClockSteps, ClockWatch
+from ttm_policy.guards import Arrivals, ClockSteps
 
 
 def test_a_stamp_that_stays_the_same_is_no_sign_of_life() -> None:
@@ -37,17 +37,6 @@ def test_forgotten_inputs_are_not_silent() -> None:
     arrivals.require_alive(100.0, 0.5)
     arrivals.add("head", 7, 100.0)
     arrivals.require_alive(100.4, 0.5)
-
-
-def test_a_clock_that_stands_still_is_told() -> None:
-    watch = ClockWatch()
-    watch.require_running(5, 1.0, 0.5)
-    watch.require_running(5, 1.4, 0.5)
-    with pytest.raises(StaleObservation, match=r"stood still for 0\.600 s"):
-        watch.require_running(5, 1.6, 0.5)
-    watch.require_running(6, 1.7, 0.5)
-    watch.require_running(2, 2.1, 0.5)  # set back, but running
-    watch.require_running(2, 2.6, 0.5)
 
 
 def test_a_clock_that_is_set_is_told_once() -> None:

@@ -64,11 +64,10 @@ def _record(
             now_ns = 10_000_000_000 + tick * TICK_NS
             decided = loop.step(StampedObservation(values, now_ns, now_ns), now_ns * 1e-9)
             assert decided is not None
-            action = decided.command.copy()
+            _, command = decided
+            action = command.copy()
             action[-2] += 0.125 * (tick == wrong)
-            writer.append(
-                values, action, timestamp_s=now_ns * 1e-9, executed_action=decided.command
-            )
+            writer.append(values, action, timestamp_s=now_ns * 1e-9, executed_action=command)
         writer.finish(instruction=CAN, success=True)
 
 

@@ -17,8 +17,7 @@ from std_msgs.msg import Bool
 from ttm_policy.inputs import PERIOD_S
 from ttm_policy.parameters import TeleopParameters
 from ttm_policy.teleop import session as teleop_session
-from ttm_policy.teleop.session import RobotOutput, TeleopSession
-from ttm_policy.teleop.source import load_context
+from ttm_policy.teleop.session import RobotOutput, TeleopSession, load_context
 from ttm_policy.teleop_node import make_source
 
 ARM = "/arm_controller/joint_trajectory"

@@ -6,7 +6,16 @@ import math
 
 import pytest
 
-from ttm_policy.diagnostics import FEWEST, THRESHOLDS, WINDOW, Level, TickStatistics, judge
+from ttm_policy.diagnostics import (
+    ERROR,
+    FEWEST,
+    OK,
+    THRESHOLDS,
+    WARN,
+    WINDOW,
+    TickStatistics,
+    judge,
+)
 
 
 def _run(statistics: TickStatistics, begins_s: list[float], tick_s: float = 0.02) -> None:
@@ -52,11 +61,11 @@ def test_old_ticks_are_forgotten() -> None:
 
 
 def test_levels_follow_the_declared_thresholds() -> None:
-    assert judge({"late_share": 0.0, "tick_p99_share": 0.3}) == (Level.OK, "")
+    assert judge({"late_share": 0.0, "tick_p99_share": 0.3}) == (OK, "")
     for name, (warn, error) in THRESHOLDS.items():
-        assert judge({name: warn}) == (Level.OK, "")
-        assert judge({name: error})[0] is Level.WARN
+        assert judge({name: warn}) == (OK, "")
+        assert judge({name: error})[0] == WARN
         level, text = judge({name: error * 1.01})
-        assert level is Level.ERROR
+        assert level == ERROR
         assert text.startswith(f"{name} is ")
     assert judge({"late_share": 0.1, "tick_p99_share": 9.0})[1].startswith("tick_p99_share")

@@ -34,7 +34,7 @@ class NotedOutput(Output):
 @pytest.fixture
 def session(monkeypatch: pytest.MonkeyPatch) -> TeleopSession:
     for name, made in (("RobotOutput", NotedOutput), ("DiagnosticStatus", MagicMock()),
-                       ("DiagnosticsTopic", MagicMock())):  # fmt: skip
+                       ("DiagnosticArray", MagicMock())):  # fmt: skip
         monkeypatch.setattr(teleop_session, name, made)
     return TeleopSession(MagicMock(), kitchen_context(), TeleopParameters(), FakeSource("hand"))
 

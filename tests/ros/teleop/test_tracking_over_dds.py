@@ -14,8 +14,7 @@ from rclpy.node import Node
 from sensor_msgs.msg import Joy
 
 from ttm_policy.parameters import TeleopParameters
-from ttm_policy.teleop.session import TeleopSession
-from ttm_policy.teleop.source import load_context
+from ttm_policy.teleop.session import TeleopSession, load_context
 from ttm_policy.teleop_node import make_source
 
 TWIST = "servo_node/delta_twist_cmds"

@@ -19,8 +19,8 @@ from std_msgs.msg import Float32MultiArray, MultiArrayDimension, String
 from std_srvs.srv import Trigger
 
 from ttm.policy.errors import MissingObservation, ObservationError, printable
-from ttm_policy.contract import MOTION_TYPES, RAMP, measured_goals
-from ttm_policy.control_loop import PolicyTick, Watchdog
+from ttm_policy.contract import RAMP, measured_goals
+from ttm_policy.control_loop import Watchdog
 from ttm_policy.guards import CommandEcho, StopThread
 from ttm_policy.inference import LoadedPolicy
 from ttm_policy.inputs import (
@@ -48,12 +48,7 @@ Seen = Mapping[str, npt.NDArray[Any]]
 
 
 class HeldCommand:
-    """The command in force between two ticks, as a function of time.
-
-    Controllers such as MoveIt Servo stop a tenth of a second after a command, and a policy takes longer for
-    the next one. A command is therefore sent again and again, until the next one comes or its lifespan ends.
-    This class uses no ROS, so that tests can set the time.
-    """
+    """The command in force between two ticks, as a function of time."""
 
     def __init__(self, smooth: npt.NDArray[np.bool_], *, period_s: float, lifespan_s: float):
         """smooth: (A,), the values that go over to the next one linearly, over `RAMP` of `period_s`."""
@@ -91,10 +86,10 @@ class HeldCommand:
 class CommandPublishers:
     """One publisher for each command topic, and one for `~/action`.
 
-    Commands that move the robot are sent again `command_rate_hz` times a second with a fresh stamp
-    until the next tick. All else, such as the goal of a gripper, is sent once for each tick. If no tick
-    follows within `lifespan_ticks`, the robot is stopped. In lockstep nothing is sent again and nothing
-    expires, since the simulator waits for the next command.
+    Commands that move the robot are sent again `command_rate_hz` times a second with a fresh stamp until the
+    next tick, since controllers such as MoveIt Servo stop sooner than a policy decides. All else, such as the
+    goal of a gripper, is sent once. If no tick follows within `lifespan_ticks`, the robot is stopped. In
+    lockstep nothing is sent again and nothing expires, since the simulator waits for the next command.
 
     What is sent again, and zero at the end of a lifespan and at an emergency stop, comes from `StopThread`;
     all else from the thread of the node.
@@ -125,26 +120,15 @@ class CommandPublishers:
             topic: node.create_publisher(kind, topic, qos) for topic, kind in codec.types().items()
         }
         self._action = node.create_publisher(Float32MultiArray, "~/action", 10)
-        smooth = np.zeros(codec.spec.action_size, np.bool_)
+        smooth, tick_s = np.zeros(codec.spec.action_size, np.bool_), codec.spec.control_dt_s
         for sink in codec.contract.actions:
             smooth[codec.spec.action_slices[sink.name]] = sink.smooth
-        self._held = HeldCommand(
-            smooth,
-            period_s=codec.spec.control_dt_s,
-            lifespan_s=parameters.lifespan_ticks * codec.spec.control_dt_s,
-        )
-        self._motion_topics = {
-            sink.topic for sink in codec.contract.actions if sink.type in MOTION_TYPES
-        }
-        self._again = parameters.command_rate_hz > 0 and not parameters.lockstep
+        lifespan_s = parameters.lifespan_ticks * tick_s
+        self._held = HeldCommand(smooth, period_s=tick_s, lifespan_s=lifespan_s)
         self._lives = not parameters.lockstep
+        self._again = self._lives and parameters.command_rate_hz > 0
         if self._lives:
             steady_timer(stop.node, 1.0 / (parameters.command_rate_hz or LOOK_HZ), self._keep_up)
-
-    def publish(self, tick: PolicyTick, stamp: Time) -> None:
-        """Send the limited command to the robot, and the policy's own action to `~/action`."""
-        self.send(tick.command, stamp)
-        self.publish_action(tick.action)
 
     def send(self, command: Vector, stamp: Time, lifespan_s: float | None = None) -> None:
         """Send a limited command (A,), unless the robot was stopped since; in lockstep zero is sent then."""
@@ -206,7 +190,7 @@ class CommandPublishers:
                 self._send_zero()
             elif self._again:
                 messages = self._codec.encode(command, self._node.get_clock().now().to_msg())
-                self._send({topic: messages[topic] for topic in self._motion_topics})
+                self._send({topic: messages[topic] for topic in self._codec.motion_topics})
 
     def _send(self, messages: dict[str, Any]) -> None:
         for topic, message in messages.items():
@@ -227,10 +211,9 @@ class CommandPublishers:
 class CommandMux:
     """A command multiplexer: sends the commands of the policy or, in its place, of a person.
 
-    A person takes over by sending a command, and gives back by the service `~/give_back`. Until then their
-    last command counts, and the robot stands still while they send none. The policy goes on ticking: its
-    memory sees every observation, and as the previous action what the person did. In lockstep a person
-    drives from tick to tick.
+    A person takes over by sending a command, and gives back by the service `~/give_back`. Until then the
+    robot stands still while they send none. The policy goes on ticking: its memory sees every observation,
+    and as the previous action what the person did. In lockstep a person drives from tick to tick.
     """
 
     def __init__(
@@ -245,13 +228,8 @@ class CommandMux:
         self._node, self.publishers, self._watchdog = node, publishers, watchdog
         self._contract, self._spec = loaded.codec.contract, loaded.runner.spec
         self._lockstep = parameters.lockstep
-        self._limits = SafetyLimits(
-            self._contract,
-            self._spec,
-            parameters.limits,
-            period_s=self._spec.control_dt_s if self._lockstep else PERIOD_S,
-            lasts_s=self._spec.control_dt_s if self._lockstep else TIMEOUT_S,
-        )
+        times = {} if self._lockstep else {"period_s": PERIOD_S, "lasts_s": TIMEOUT_S}
+        self._limits = SafetyLimits(self._contract, self._spec, parameters.limits, **times)
         self._policy_limits = loaded.limits
         self._description = RobotDescription(node, loaded.limits, self._limits)
         self.person = ""
@@ -283,20 +261,17 @@ class CommandMux:
             return observation
         return replace(observation, executed=self._in_force)
 
-    def publish(self, tick: PolicyTick, stamp: Time, observation: Seen) -> Vector:
+    def publish(self, command: Vector, stamp: Time, observation: Seen) -> Vector:
         """Send the policy's command unless a person drives; return the command (A,) that is in force."""
         if not self.person:
-            self.publishers.publish(tick, stamp)
+            self.publishers.send(command, stamp)
             self._policy_limits.halt(self.publishers.unheard)
-            self._in_force = tick.command
-            return tick.command
-        if self._lockstep:
+            self._in_force = command
+        elif self._lockstep:
             wish = self._wish
-            command = self._still() if wish is None else self._limited(wish, observation)
-            self._wish, self._in_force, self._drove = None, command, True
-            self.publishers.publish(replace(tick, command=command), stamp)
-        else:
-            self.publishers.publish_action(tick.action)
+            self._in_force = self._still() if wish is None else self._limited(wish, observation)
+            self._wish, self._drove = None, True
+            self.publishers.send(self._in_force, stamp)
         return self._still() if self._in_force is None else self._in_force
 
     def stop(self) -> None:
@@ -314,15 +289,12 @@ class CommandMux:
 
     def accepts(self, message: JointState) -> bool:
         """Return whether the sender of a command may drive, whatever the command is."""
-        person = _sender(message)
+        person, now_s = _sender(message), time.monotonic()
         who, when_s = self._gave_back
-        if not self.publishers.is_open:
+        early = person == who and now_s - when_s < TIMEOUT_S  # may be from before they gave back
+        often = now_s - self._heard_s < PERIOD_S / 2  # limits of acceleration count whole periods
+        if not self.publishers.is_open or (not self._lockstep and (early or often)):
             return False
-        if not self._lockstep:
-            if person == who and time.monotonic() - when_s < TIMEOUT_S:
-                return False  # it may have been sent before they gave back
-            if time.monotonic() - self._heard_s < PERIOD_S / 2:
-                return False  # limits of acceleration hold for one command in each period
         if self.person not in ("", person) and self._moves():
             self._node.get_logger().warning(
                 f"{person} is refused while {self.person} drives", throttle_duration_sec=1.0
@@ -398,15 +370,12 @@ class CommandMux:
 
     def _limited(self, wish: Vector, seen: Seen, seen_s: float | None = None) -> Vector:
         """Return the wish (A,) within the limits, with what is in force or measured in place of NaN."""
-        if self._in_force is not None:
-            start = self._still()
-        else:
+        start = self._still()
+        if self._in_force is None:
             start = measured_goals(self._contract, self._spec, seen)
         wanted = np.where(np.isnan(wish), start, wish).astype(np.float32)
         if np.isnan(wanted).any():
-            raise MissingObservation(
-                "where joints are is not measured; add them to the observations of the contract"
-            )
+            raise MissingObservation("where joints are is not measured; add them to the contract")
         if seen_s is None:
             return self._limits.apply(wanted, seen)
         now_s = float(self._node.get_clock().now().nanoseconds) * 1e-9

@@ -1,11 +1,8 @@
 """The contract between a robot's topics and a policy, which is read from a YAML file.
 
 It says which topic, message type and fields supply each observation of the `PolicySpec`, and to which
-topic each part of the action is sent. `fetch_kitchen.yaml` is the commented example.
-
-The rules stand in three places: `_RULES` has those of a single key, `_action_problems` those of one
-action part, and `_contradictions` those between entries. Each mistake is a `UserError` of one line with
-the entry, the rule, and what to write instead.
+topic each part of the action is sent. `fetch_kitchen.yaml` is the commented example. `_RULES` has the rules
+of a single key, `_action_problems` those of an action part, and `_contradictions` those between entries.
 """
 
 from __future__ import annotations
@@ -52,8 +49,7 @@ MOST_CONTRAST = 127.5
 class Field:
     """A number in a message: a dotted path or the name of a joint, and its factor.
 
-    `minimum` and `maximum` are in the message's own unit. They bound what an observation may plausibly
-    be, and where a joint may be sent.
+    `minimum` and `maximum`, in the message's unit, bound an observation, and where a joint may be sent.
     """
 
     path: str
@@ -67,9 +63,9 @@ class ImageSource:
     """The topic of one camera.
 
     `resize` says whether frames of another size are resized or refused, and `repeat` whether a frame
-    may enter the memory again while there is no newer one. A frame whose grey values have a smaller
-    standard deviation than `min_contrast` is refused. `frame_id` is the only accepted frame of the
-    header, empty to accept any, and `publishers` the largest accepted number of publishers.
+    may enter the memory again while there is no newer one. `min_contrast` is the least accepted standard
+    deviation of grey values, `frame_id` the only accepted frame of the header, empty for any, and
+    `publishers` the largest accepted number of publishers.
     """
 
     name: str
@@ -98,10 +94,10 @@ class VectorSource:
 class ActionSink:
     """The topic to which one part of the action is sent.
 
-    A message field is the value times its scale. With `per_second` it is divided by the length of a
-    tick in seconds. `limits` names one parameter that limits the length of the whole part, or one
-    for each value. With `smooth` a velocity goes over to its next value linearly between two ticks.
-    `measured` is the observation from which recordings compute this part, empty to take the command.
+    A message field is the value times its scale, with `per_second` divided by the length of a tick. `limits`
+    names one parameter that limits the length of the whole part, or one for each value. With `smooth` a
+    velocity goes over to its next value linearly between two ticks. `measured` is the observation from
+    which recordings compute this part, empty to take the command.
     """
 
     name: str
@@ -118,7 +114,7 @@ class ActionSink:
 class Workspace:
     """A box in the base frame, in m, that the gripper must not leave.
 
-    The part `action` moves the gripper, and the observation `position` says where it is.
+    The action part `action` moves the gripper, and the observation `position` says where it is.
     """
 
     action: str
@@ -131,9 +127,8 @@ class Workspace:
 class RobotContract:
     """All topics of one robot. `path` is the name of its file, for error messages.
 
-    `executed` is the topic on which the robot reports what it did in place of the last command. Without
-    it, the command counts as executed. `max_skew_s` is the longest accepted time between the oldest and
-    the newest input of a tick, in seconds. `rate_hz` is the control rate, None if the contract names none.
+    `executed` is the topic on which the robot reports what it did; without it, the command counts.
+    `max_skew_s` is the longest accepted time between the oldest and the newest input of a tick.
     """
 
     robot: str
@@ -172,52 +167,46 @@ class RobotContract:
 
     def check(self, spec: PolicySpec, *, whose: str = "this checkpoint") -> None:
         """Raise `UserError` unless contract and `spec`, which is of `whose`, agree in all that they name."""
-        for problem in self._misfits(spec, whose):
-            raise UserError(problem)
+        _raise_first("", self._misfits(spec, whose))
 
     def _misfits(self, spec: PolicySpec, whose: str) -> Iterator[str]:
         if self.robot != spec.robot:
-            yield (
-                f"{self.path} describes robot '{self.robot}', but {whose} is for '{spec.robot}'; "
-                f"give the contract of '{spec.robot}'"
-            )
+            ours = f"{self.path} describes robot '{self.robot}'"
+            yield f"{ours}, but {whose} is for '{spec.robot}'; give the contract of that robot"
         if self.rate_hz not in (None, spec.rate_hz):
-            yield (
-                f"{self.path} says rate_hz {self.rate_hz:g}, but {whose} is for {spec.rate_hz:g} Hz; "
-                "give the same rate, or leave rate_hz out"
-            )
+            ours = f"{self.path} says rate_hz {self.rate_hz:g}"
+            yield f"{ours}, but {whose} is for {spec.rate_hz:g} Hz; give the same rate, or none"
         for kind, entries, items in (
             ("camera", self.images, spec.cameras),
             ("proprioception", self.vectors, spec.proprioception),
             ("action part", self.actions, spec.actions),
         ):
-            ours, theirs = [each.name for each in entries], [each.name for each in items]
-            for name in ours:
-                if name not in theirs:
-                    known = ", ".join(theirs) or "none"
-                    yield f"{kind} '{name}' of {self.path} is not in {whose}; it has: {known}"
-            for name in theirs:
-                if name not in ours:
+            given, known = [each.name for each in entries], [each.name for each in items]
+            for name in given:
+                if name not in known:
+                    has = ", ".join(known) or "none"
+                    yield f"{kind} '{name}' of {self.path} is not in {whose}; it has: {has}"
+            for name in known:
+                if name not in given:
                     yield f"{kind} '{name}' of {whose} has no topic in {self.path}; add it there"
+        values = {item.name: item.size for item in spec.proprioception}
+        values[EXECUTED_ACTION] = spec.action_size
         sizes = {part.name: part.size for part in spec.actions}
-        # One value may go to several fields: two fingers.
-        counts: list[tuple[Any, int]] = [
-            (sink, sizes[sink.name]) for sink in self.actions if sizes[sink.name] > 1
+        counts: list[tuple[VectorSource | ActionSink, int]] = [
+            (source, values[source.name])
+            for source in self.inputs
+            if isinstance(source, VectorSource)
         ]
-        counts += [(self.vector(item.name), item.size) for item in spec.proprioception]
-        counts += [(self.executed, spec.action_size)] if self.executed else []
-        for source, size in counts:
-            if len(source.fields) != size:
-                yield (
-                    f"'{source.name}' of {self.path} has {len(source.fields)} fields; its values are "
-                    f"{size}, one field for each"
-                )
+        # One value may go to several fields: two fingers.
+        counts += [(sink, sizes[sink.name]) for sink in self.actions if sizes[sink.name] > 1]
+        for entry, size in counts:
+            if (count := len(entry.fields)) != size:
+                what = f"'{entry.name}' of {self.path} has {count} fields"
+                yield f"{what}; its values are {size}, one field for each"
         for sink in self.actions:
-            if sink.limits and len(sink.limits) not in (1, size := sizes[sink.name]):
-                yield (
-                    f"'{sink.name}' of {self.path} has {len(sink.limits)} limits; give one for the "
-                    f"whole part or {size}, one for each value"
-                )
+            if (count := len(sink.limits)) not in (0, 1, size := sizes[sink.name]):
+                what = f"'{sink.name}' of {self.path} has {count} limits"
+                yield f"{what}; give one for the whole part or {size}, one for each value"
 
 
 def default_contract() -> Path:
@@ -234,11 +223,8 @@ def load_contract(path: str | Path | None = None) -> RobotContract:
     return contract
 
 
-# YAML of a person, and mistakes in it. Contracts and files of controls are read by these.
-
-
 def read_yaml(file: Path, what: str, holds: str) -> dict[Any, Any]:
-    """Return the mapping of a YAML file. Raises `UserError`. what, holds: what it is, and its keys."""
+    """Return the mapping of a person's YAML file. what, holds: what it is, and its keys, for messages."""
     try:
         data = yaml.load(file.read_text(encoding="utf-8"), Loader=_NoRepeats)
     except (OSError, UnicodeDecodeError) as error:
@@ -276,9 +262,8 @@ def require_keys(entry: Any, needed: Set[str], optional: Set[str], where: str) -
         names = ", ".join(sorted(str(key) for key in unknown))
         raise UserError(f"{where} has unknown {names}; it takes {known}")
     if "topic" in entry and (reason := topic_problem(entry["topic"])):
-        raise UserError(
-            f"{where} has topic {entry['topic']!r} ({reason}); give a ROS name such as cmd_vel"
-        )
+        given = f"topic {entry['topic']!r} ({reason})"
+        raise UserError(f"{where} has {given}; give a ROS name such as cmd_vel")
 
 
 def topic_problem(name: Any) -> str:
@@ -302,18 +287,16 @@ def number(value: Any, what: str) -> float:
 
 
 def _raise_first(where: str, problems: Iterable[str]) -> None:
-    """Raise `UserError` with the first of the problems that an entry has."""
     for problem in problems:
-        raise UserError(f"{where} {problem}")
+        raise UserError(f"{where} {problem}".strip())
 
 
 class _Rule(NamedTuple):
-    """The rule of a key that has a value of its own. A default that is a float asks for a number."""
+    """The rule of a key, and what to give instead. A default that is a float asks for a number."""
 
     default: Any
     accepts: Callable[[Any], bool]
     give: str
-    """What to write in place of a value that is not accepted."""
 
 
 def _is_name(value: Any) -> bool:
@@ -356,64 +339,58 @@ _RULES: Mapping[str, _Rule] = {
         math.nan, lambda v: 0 < v < math.inf, "ticks a second above 0, or leave it out"
     ),
 }
+_TYPED = frozenset({"topic", "type"})
 _SOURCE_KEYS = frozenset({"frame_id", "publishers"})
 _IMAGE_KEYS = _SOURCE_KEYS | {"resize", "repeat", "min_contrast"}
-_ACTION_KEYS = frozenset({"per_second", "smooth", "measured"})
+_ACTION_KEYS = frozenset({"per_second", "smooth", "measured", "limit"})
 
 
-def _values(entry: Mapping[str, Any], keys: Iterable[str], where: str) -> dict[str, Any]:
-    """Return the values of keys, or their defaults. Raises `UserError` for what a rule does not accept."""
-    found = {}
-    for key in sorted(keys):
+def _read(entry: Any, needed: Set[str], optional: Set[str], where: str) -> dict[str, Any]:
+    """Return the values of an entry's keys, or their defaults."""
+    require_keys(entry, needed, optional, where)
+    found = dict(entry)
+    for key in sorted((needed | optional) & _RULES.keys()):
         rule = _RULES[key]
-        found[key] = rule.default
+        value = found.setdefault(key, rule.default)
         if key in entry:
-            value = entry[key]
             if isinstance(rule.default, float):
-                value = number(value, f"{where} has {key}")
+                value = found[key] = number(value, f"{where} has {key}")
             if not rule.accepts(value):
                 raise UserError(f"{where} has {key} {entry[key]!r}; give {rule.give}")
-            found[key] = value
+    if "fields" in found:
+        found["fields"] = _fields(found["fields"], where)
     return found
 
 
 def _contract(data: Mapping[str, Any], file: str) -> RobotContract:
     needed = {"robot", "base_frame", "observations", "actions"}
-    require_keys(data, needed, {"executed_action", "max_skew_s", "rate_hz", "workspace"}, file)
-    sources = _entries(data, "observations", file, _source)
-    values = _values(data, ("robot", "base_frame", "max_skew_s", "rate_hz"), file)
-    if math.isnan(values["rate_hz"]):
-        values["rate_hz"] = None
-    return RobotContract(
-        images=tuple(source for source in sources if isinstance(source, ImageSource)),
-        vectors=tuple(source for source in sources if isinstance(source, VectorSource)),
-        actions=tuple(_entries(data, "actions", file, _action)),
-        path=file,
-        executed=_executed(data["executed_action"], file) if "executed_action" in data else None,
-        workspace=_workspace(data["workspace"], file) if "workspace" in data else None,
-        **values,
-    )
+    found = _read(data, needed, {"executed_action", "max_skew_s", "rate_hz", "workspace"}, file)
+    sources = _entries(found.pop("observations"), "observation", file, _source)
+    actions = tuple(_entries(found.pop("actions"), "action", file, _action))
+    if math.isnan(found["rate_hz"]):
+        found["rate_hz"] = None
+    if "executed_action" in found:
+        where = f"{file}: executed_action"
+        found["executed"] = _vector(EXECUTED_ACTION, found.pop("executed_action"), where)
+    if "workspace" in found:
+        found["workspace"] = _workspace(found["workspace"], f"{file}: workspace")
+    images = tuple(source for source in sources if isinstance(source, ImageSource))
+    vectors = tuple(source for source in sources if isinstance(source, VectorSource))
+    return RobotContract(images=images, vectors=vectors, actions=actions, path=file, **found)
 
 
-def _entries(
-    data: Mapping[str, Any], section: str, file: str, read: Callable[[str, Any, str], Any]
-) -> list[Any]:
+def _entries(section: Any, what: str, file: str, read: Callable[[str, Any, str], Any]) -> list[Any]:
     """Return what `read` makes of the entries of a section, which must have one at least."""
-    found = data[section]
-    if not isinstance(found, dict) or not found:
-        raise UserError(
-            f"{file}: {section} must map at least one name to an entry with topic, type, …; "
-            f"it is {found!r}"
-        )
-    for name in found:
+    if not isinstance(section, dict) or not section:
+        must = "must map at least one name to an entry with topic, type, …"
+        raise UserError(f"{file}: {what}s {must}; it is {section!r}")
+    for name in section:
         if not isinstance(name, str):
-            raise UserError(f"{file}: {section} has the name {name!r}; give text, in quotes")
-    what = section.removesuffix("s")
-    return [read(name, entry, f"{file}: {what} '{name}'") for name, entry in found.items()]
+            raise UserError(f"{file}: {what}s has the name {name!r}; give text, in quotes")
+    return [read(name, entry, f"{file}: {what} '{name}'") for name, entry in section.items()]
 
 
 def _type(entry: Any, known: Sequence[str], where: str) -> str:
-    """Return the message type of an entry if it is among the known ones."""
     kind = entry.get("type") if isinstance(entry, dict) else None
     if kind not in known:
         hint = " (without /msg)" if isinstance(kind, str) and "/msg/" in kind else ""
@@ -422,56 +399,42 @@ def _type(entry: Any, known: Sequence[str], where: str) -> str:
 
 
 def _source(name: str, entry: Any, where: str) -> ImageSource | VectorSource:
-    kind = _type(entry, (*IMAGE_TYPES, *VECTOR_TYPES), where)
-    if kind not in IMAGE_TYPES:
+    if _type(entry, (*IMAGE_TYPES, *VECTOR_TYPES), where) not in IMAGE_TYPES:
         return _vector(name, entry, where)
-    require_keys(entry, {"topic", "type"}, _IMAGE_KEYS, where)
-    return ImageSource(name, entry["topic"], kind, **_values(entry, _IMAGE_KEYS, where))
+    return ImageSource(name, **_read(entry, _TYPED, _IMAGE_KEYS, where))
 
 
-def _vector(name: str, entry: Mapping[str, Any], where: str) -> VectorSource:
-    require_keys(entry, {"topic", "type", "fields"}, _SOURCE_KEYS, where)
-    values = _values(entry, _SOURCE_KEYS, where)
-    return VectorSource(name, entry["topic"], entry["type"], _fields(entry, where), **values)
-
-
-def _executed(entry: Any, file: str) -> VectorSource:
-    where = f"{file}: executed_action"
-    if not isinstance(entry, dict):
-        raise UserError(f"{where} must have topic, type and fields; or leave it out")
+def _vector(name: str, entry: Any, where: str) -> VectorSource:
     _type(entry, VECTOR_TYPES, where)
-    return _vector(EXECUTED_ACTION, entry, where)
+    return VectorSource(name, **_read(entry, _TYPED | {"fields"}, _SOURCE_KEYS, where))
 
 
-def _fields(entry: Mapping[str, Any], where: str) -> tuple[Field, ...]:
+def _fields(items: Any, where: str) -> tuple[Field, ...]:
     """Return the fields of an entry, of which no two may be the same."""
-    items = entry["fields"]
     if not isinstance(items, list) or not items:
         raise UserError(f"{where} has fields {items!r}; give a list with one field for each value")
     found: dict[str, Field] = {}
     for item in items:
         data = {"field": item} if isinstance(item, str) else item
-        require_keys(data, {"field"}, {"scale", "min", "max"}, f"{where}, field {item!r},")
-        path = _values(data, ("field",), where)["field"]
-        what = f"{where}, field '{path}',"
-        values = _values(data, ("scale", "min", "max"), what)
+        name: Any = data.get("field", item) if isinstance(data, dict) else item
+        what = f"{where}, field {name!r},"
+        values = _read(data, {"field"}, {"scale", "min", "max"}, what)
         low, high = values["min"], values["max"]
         if not low < high:
             raise UserError(f"{what} has min {low:g} and max {high:g}; give a min below the max")
-        if path in found:
-            raise UserError(f"{where} names field '{path}' twice; give each a field of its own")
-        found[path] = Field(path, values["scale"], low, high)
+        if name in found:
+            raise UserError(f"{where} names field '{name}' twice; give each a field of its own")
+        found[name] = Field(name, values["scale"], low, high)
     return tuple(found.values())
 
 
-def _workspace(entry: Any, file: str) -> Workspace:
-    where = f"{file}: workspace"
+def _workspace(entry: Any, where: str) -> Workspace:
     require_keys(entry, {"action", "position", "min", "max"}, set(), where)
     for key in ("min", "max"):
         if not isinstance(entry[key], list) or len(entry[key]) != 3:
             raise UserError(f"{where} has {key} {entry[key]!r}; give a list of x, y and z in m")
     low, high = (
-        tuple(number(value, f"{where} has in {key}") for value in entry[key])
+        tuple(number(each, f"{where} has in {key}") for each in entry[key])
         for key in ("min", "max")
     )
     if not all(a < b for a, b in zip(low, high, strict=True)):
@@ -480,28 +443,24 @@ def _workspace(entry: Any, file: str) -> Workspace:
 
 
 def _action(name: str, entry: Any, where: str) -> ActionSink:
-    kind = _type(entry, COMMAND_TYPES, where)
-    require_keys(entry, {"topic", "type", "fields"}, _ACTION_KEYS | {"limit"}, where)
-    values = _values(entry, _ACTION_KEYS | {"limit"}, where)
+    _type(entry, COMMAND_TYPES, where)
+    values = _read(entry, _TYPED | {"fields"}, _ACTION_KEYS, where)
     limit = values.pop("limit")
     limits = (limit,) if isinstance(limit, str) else tuple(limit)
-    sink = ActionSink(name, entry["topic"], kind, _fields(entry, where), limits=limits, **values)
+    sink = ActionSink(name, limits=limits, **values)
     _raise_first(where, _action_problems(sink))
     return sink
 
 
 def _action_problems(sink: ActionSink) -> Iterator[str]:
-    """Yield what is wrong with one part of the action; what moves the robot must be limited."""
     kind, size = sink.type, len(sink.fields)
     for key in ("per_second", "smooth"):
         if getattr(sink, key) and kind not in MOTION_TYPES:
             yield f"has {key}, but {kind} is no velocity; leave {key} out"
     usable = [name for name in LIMIT_KINDS if _fits(name, kind)]
     choice = ", ".join(usable) or "none, leave it out"
-    if len(sink.limits) not in (0, 1, size):
-        yield (
-            f"has {len(sink.limits)} limits; give one for the whole part or {size}, one for each field"
-        )
+    if (count := len(sink.limits)) not in (0, 1, size):
+        yield f"has {count} limits; give one for the whole part or {size}, one for each field"
     for limit in sink.limits:
         if limit not in usable:
             yield f"has limit '{limit}', which {kind} cannot have; choose of: {choice}"
@@ -510,20 +469,15 @@ def _action_problems(sink: ActionSink) -> Iterator[str]:
     each = sink.limits * size if len(sink.limits) == 1 else sink.limits
     for field, limit in zip(sink.fields, each, strict=bool(each)):
         if not _fits(limit, kind, field):
-            yield (
-                f"has limit '{limit}' for field '{field.path}', which is not "
-                f"{LIMIT_KINDS[limit].moves}; take a limit of its own for each field"
-            )
+            what = f"field '{field.path}', which is not {LIMIT_KINDS[limit].moves}"
+            yield f"has limit '{limit}' for {what}; take a limit of its own for each field"
     for field in sink.fields:
         what, low, high = f"has field '{field.path}'", field.minimum, field.maximum
         if kind not in JOINT_TYPES and (low > -math.inf or high < math.inf):
             yield f"{what} with min or max, which are for joints; leave them out, use limit:"
         bounded = math.isfinite(low) and math.isfinite(high)
         if kind in JOINT_TYPES and not bounded and not sink.limits:
-            yield (
-                f"{what}, which moves a joint without a limit; add min: and max: there, or "
-                "limit: max_joint_rad_s"
-            )
+            yield f"{what}, which moves a joint without a limit; add min: and max:, or limit: {choice}"
         if field.path.split(".")[0] == "header":
             yield f"{what}, which is set by the node itself; name a field of the command"
     if kind == "std_msgs/Bool" and any(field.scale != 1.0 for field in sink.fields):
@@ -541,7 +495,6 @@ def _fits(limit: str, kind: str, field: Field | None = None) -> bool:
 
 
 def _contradictions(contract: RobotContract) -> Iterator[str]:
-    """Yield which entries do not fit together."""
     types: dict[str, str] = {}
     for entry in (*contract.inputs, *contract.actions):
         if (other := types.setdefault(entry.topic, entry.type)) != entry.type:
@@ -558,19 +511,15 @@ def _contradictions(contract: RobotContract) -> Iterator[str]:
         for field in sink.fields:
             other = users.setdefault((sink.topic, field.path), sink.name)
             if other != sink.name:
-                yield (
-                    f"actions '{other}' and '{sink.name}' both set '{field.path}' of {sink.topic}; "
-                    "give each a field of its own"
-                )
+                both = f"actions '{other}' and '{sink.name}' both set '{field.path}'"
+                yield f"{both} of {sink.topic}; give each a field of its own"
     for sink in contract.actions:
         for field in sink.fields if sink.limits and sink.type in JOINT_TYPES else ():
             if contract.measurement_of(field.path) is None:
                 yield (
-                    f"action '{sink.name}' limits the speed of joint '{field.path}', which no "
-                    f"observation measures; add the joint to one of type {JOINT_STATE}, or give it "
-                    "min: and max: in place of limit:"
+                    f"action '{sink.name}' limits the speed of joint '{field.path}', which no observation "
+                    f"measures; add the joint to a {JOINT_STATE}, or give it min: and max: in place of limit:"
                 )
-    for sink in contract.actions:
         if sink.measured:
             yield from _measured_problems(contract, sink)
     if (box := contract.workspace) is not None:
@@ -586,13 +535,12 @@ def _contradictions(contract: RobotContract) -> Iterator[str]:
         paths = set() if position is None else {field.path for field in position.fields}
         if not {f"pose.position.{axis}" for axis in "xyz"} <= paths:
             yield (
-                f"workspace has position '{box.position}'; name an observation with the fields "
-                "pose.position.x, pose.position.y and pose.position.z in the base frame"
+                f"workspace has position '{box.position}'; name an observation with pose.position.x, "
+                "pose.position.y and pose.position.z in the base frame"
             )
 
 
 def _measured_problems(contract: RobotContract, sink: ActionSink) -> Iterator[str]:
-    """Yield why an observation does not measure the part that is computed from it."""
     what = f"action '{sink.name}' has measured '{sink.measured}'"
     source = contract.vector(sink.measured)
     if source is None:
@@ -611,13 +559,9 @@ def _measured_problems(contract: RobotContract, sink: ActionSink) -> Iterator[st
             )
 
 
-# Where a robot stands as an action, what would keep it there, and what measures its motion.
-
-Vector = npt.NDArray[np.float32]
-Observation = Mapping[str, npt.NDArray[Any]]
-
-
-def measured_goals(contract: RobotContract, spec: PolicySpec, observation: Observation) -> Vector:
+def measured_goals(
+    contract: RobotContract, spec: PolicySpec, observation: Mapping[str, npt.NDArray[Any]]
+) -> npt.NDArray[np.float32]:
     """Return the action (A,) that keeps the robot where the observation shows it.
 
     Velocities are 0, goals of joints their measured positions, or the nearer one of two commands. Goals
@@ -625,14 +569,14 @@ def measured_goals(contract: RobotContract, spec: PolicySpec, observation: Obser
     """
     goals = np.zeros(spec.action_size, np.float32)
     for sink in contract.actions:
-        if sink.type in JOINT_TYPES:
-            where = spec.action_slices[sink.name]
-            goals[where] = math.nan
-            for index, field in zip(range(where.start, where.stop), sink.fields, strict=False):
-                if (measured := contract.measurement_of(field.path)) is not None:
-                    source, place = measured
-                    value = float(observation[source.name][place]) / source.fields[place].scale
-                    goals[index] = value / field.scale
+        where = spec.action_slices[sink.name]
+        joints = zip(range(where.start, where.stop), sink.fields, strict=False)
+        for index, field in joints if sink.type in JOINT_TYPES else ():
+            goals[index] = math.nan
+            if (measured := contract.measurement_of(field.path)) is not None:
+                source, place = measured
+                value = float(observation[source.name][place]) / source.fields[place].scale
+                goals[index] = value / field.scale
     low, high = spec.action_limits
     nearer = np.where(goals >= spec.thresholds, high, low)
     return np.where(spec.binary_mask & np.isfinite(goals), nearer, goals).astype(np.float32)

@@ -1,19 +1,8 @@
 """Decides at each tick whether the policy acts, holds or stops, and watches what it depends on.
 
-=============================  ===============================================================
-fresh observation              tick: one memory write, one command
-late, malformed or missing     hold: stand still, memory unchanged; ticks resume by themselves
-no new camera frame            pause: the last command ends, then stand still until it comes
-no good one for stop_after_s   stop: stand still until `resume`, since the scene may have changed
-emergency stop                 stop until it is released and armed again
-a goal has ended               rest: stand still until the next goal, or another episode, begins
-=============================  ===============================================================
-
-A frame enters the memory at most once, unless the contract lets it be repeated. The time since the
-last good observation is measured on a steady clock, since the clock of ROS may stop or jump.
-
-The policy sees as previous action the one that was executed: what the robot reports, or else the last
-command after its limits, or standing still after a stop.
+`ros2_ws/docs/safety.md` says what leads to each `LoopState`. A frame enters the memory at most once, unless
+the contract lets it be repeated. The policy sees as previous action the one that was executed: what the robot
+reports, or else the last command after its limits, or standing still after a stop.
 """
 
 from __future__ import annotations
@@ -33,7 +22,7 @@ from std_msgs.msg import Float32MultiArray, MultiArrayDimension
 from ttm.policy.errors import MissingObservation, ObservationError, StaleObservation
 from ttm.policy.runner import PolicyRunner
 from ttm.policy.snapshot import require_fresh
-from ttm_policy.guards import ClockWatch, CommandEcho, EStopTopic
+from ttm_policy.guards import Arrivals, CommandEcho, EStopTopic
 from ttm_policy.inputs import Inputs, StampedObservation, Vector
 from ttm_policy.limits import SafetyLimits
 from ttm_policy.parameters import PolicyParameters
@@ -65,13 +54,7 @@ LAST_STAMP = "last_stamp_ns"
 """Name under which a snapshot keeps the stamp of the newest observation in the memory."""
 STANDING_STILL = (LoopState.HOLDING, LoopState.STOPPED, LoopState.E_STOP, LoopState.RESTING)
 """The states in which every tick commands zero. In a pause, the last command lives out its lifespan."""
-_NO_TICKS = (
-    LoopState.NO_INSTRUCTION,
-    LoopState.PREPARING,
-    LoopState.STOPPED,
-    LoopState.E_STOP,
-    LoopState.RESTING,
-)
+_NO_TICKS = {LoopState.NO_INSTRUCTION, LoopState.PREPARING, *STANDING_STILL} - {LoopState.HOLDING}
 
 
 @dataclass(frozen=True)
@@ -79,7 +62,6 @@ class MemoryReport:
     """The state of a runner after a call, taken in the thread of the network."""
 
     instruction: str = ""
-    """The instruction in force, or ""."""
     tick: int = 0
     """Ticks, and so memory writes, since the reset."""
     norms: npt.NDArray[np.float32] = field(default_factory=lambda: np.zeros(0, np.float32))
@@ -118,18 +100,10 @@ class Inference:
     """What the network made of an observation."""
 
     action: Vector
-    """The policy's own action (A,)."""
+    """The policy's own action (A,), before the limits."""
     memory: MemoryReport = field(default_factory=MemoryReport)
     seconds: float = 0.0
     """How long the network took."""
-
-
-@dataclass(frozen=True)
-class PolicyTick:
-    """The result of a tick: the policy's `action` (A,) and the limited `command` (A,)."""
-
-    action: Vector
-    command: Vector
 
 
 class ControlLoop:
@@ -145,7 +119,7 @@ class ControlLoop:
         self._rests = ""
         """Why the loop rests, or an empty text."""
         self._preparing, self._refusal = False, ""
-        """Whether the newest instruction is being prepared, and why it cannot be used, or an empty text."""
+        """Whether the newest instruction is being prepared, and why it cannot be used."""
         self.warning = ""
         """What a person should know of the running episode, until another one begins; or an empty text."""
         self.for_goal = False
@@ -166,8 +140,6 @@ class ControlLoop:
     def description(self) -> str:
         """The state and its reason in words."""
         return f"{self.state.value}: {self.problem}" if self.problem else self.state.value
-
-    # One tick: `accepts`, `infer`, `finish` and `executed`.
 
     def accepts(self, observation: StampedObservation, now_s: float, wall_s: float) -> bool:
         """Return whether the policy may act on the observation; hold if it is too old. wall_s: steady."""
@@ -217,15 +189,14 @@ class ControlLoop:
 
     def finish(
         self, action: Vector, wall_s: float, observation: StampedObservation, late_s: float = 0.0
-    ) -> PolicyTick:
-        """Return the tick with its limited command. wall_s: the steady time at which it began.
+    ) -> Vector:
+        """Return the limited command (A,) of a tick that began at `wall_s`, on the steady clock.
 
         A stop that came since then stays in force. late_s: see `SafetyLimits.apply`.
         """
         if self.state not in _NO_TICKS:
             self.state, self.problem, self._last_good_s = LoopState.RUNNING, "", wall_s
-        command = self.limits.apply(action, observation.values, late_s=max(0.0, late_s))
-        return PolicyTick(action, command)
+        return self.limits.apply(action, observation.values, late_s=max(0.0, late_s))
 
     def executed(self, command: Vector) -> None:
         """Note the command (A,) in force, which is the previous action of the next tick."""
@@ -235,8 +206,6 @@ class ControlLoop:
     def stand_still(self) -> None:
         """Note that the robot was stopped, so that this is the previous action of the next tick."""
         self.executed(self.limits.stopped(self.runner.previous_action))
-
-    # Without a usable observation.
 
     def hold(self, error: ObservationError, wall_s: float, *, ticked: bool = True) -> None:
         """Stand still for want of a usable observation; before the first good one, only wait."""
@@ -255,11 +224,8 @@ class ControlLoop:
         limit_s = max(self.max_age_s, 1.5 * period_s) + period_s
         silence_s = wall_s - (self._last_good_s or wall_s)
         if self.state is LoopState.RUNNING and silence_s > limit_s:
-            raise StaleObservation(
-                f"the policy has decided nothing for {silence_s:.3f} s; at most {limit_s:.3f} s is accepted"
-            )
-
-    # Episodes, instructions and stops.
+            most = f"at most {limit_s:.3f} s is accepted"
+            raise StaleObservation(f"the policy has decided nothing for {silence_s:.3f} s; {most}")
 
     def begin_episode(self, *, goal: bool = False) -> None:
         """Begin an episode with the memory as it is. goal: whether it belongs to a goal."""
@@ -298,9 +264,9 @@ class ControlLoop:
         else:
             self.state = LoopState.WAITING
 
-    def set_e_stop(self, stopped: bool, problem: str = "") -> None:
-        """Stop the ticks while `stopped`, for a problem; afterwards the loop waits for an observation."""
-        if stopped:
+    def set_e_stop(self, problem: str) -> None:
+        """Stop the ticks while there is a problem; afterwards the loop waits for an observation."""
+        if problem:
             self.state, self.problem = LoopState.E_STOP, problem
         elif self.state is LoopState.E_STOP:
             self.state = LoopState.WAITING
@@ -331,8 +297,7 @@ class ControlLoop:
 class Watchdog:
     """Checks on the steady clock that the policy sees the robot as it is, and that it alone commands it.
 
-    It changes the state of a `ControlLoop`, and commands nothing itself. In lockstep only the emergency
-    stop counts: the simulator stands still while it waits, however slow either of the two is.
+    It changes the state of a `ControlLoop`, and commands nothing. In lockstep only the emergency stop counts.
     """
 
     def __init__(
@@ -346,14 +311,13 @@ class Watchdog:
         """echo: what notices commands of others; None in lockstep."""
         self._node, self._loop, self._inputs = node, loop, inputs
         self._e_stop, self._echo = e_stop, echo
-        self._clock = ClockWatch()
+        self._clock = Arrivals()
         self.waits_for_frame = False
         """Whether a tick is due that waits for a new frame of a camera."""
 
     def check_e_stop(self) -> None:
         """Bring the loop into the state that the emergency stop asks for."""
-        problem = self._e_stop.problem
-        self._loop.set_e_stop(bool(problem), problem)
+        self._loop.set_e_stop(self._e_stop.problem)
 
     def allows_tick(self) -> bool:
         """Return whether the tick that is due may run now. If not, the loop holds or waits."""
@@ -394,7 +358,8 @@ class Watchdog:
     def _require_sight(self) -> None:
         """Raise `ObservationError` if the policy must not move the robot now, with the reason."""
         now_ns, wall_s = self._node.get_clock().now().nanoseconds, time.monotonic()
-        self._clock.require_running(now_ns, wall_s, self._loop.max_age_s)
+        self._clock.add("the clock of ROS (/clock)", now_ns, wall_s)
+        self._clock.require_alive(wall_s, self._loop.max_age_s)
         self._inputs.require_trusted(now_ns, wall_s, self._loop.max_age_s)
         if self._echo is not None:
             self._echo.require_alone(wall_s)

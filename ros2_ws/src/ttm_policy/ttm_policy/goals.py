@@ -1,9 +1,7 @@
 """Episodes, and goals: an instruction that a policy carries out until it says that it is done.
 
 `EpisodeControl` begins and ends the episodes of a policy. `GoalKeeper` accepts and refuses goals as ROS
-actions define them, and decides when they end. `GoalInterface` offers them to ROS: by the services
-`~/start` and `~/cancel` and the topic `~/goal`, and by the action `~/execute_instruction` where its type
-has been built.
+actions define them, and decides when they end. `GoalInterface` and `GoalAction` offer them to ROS.
 """
 
 from __future__ import annotations
@@ -20,7 +18,6 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
-from diagnostic_msgs.msg import DiagnosticStatus
 from rclpy.action import ActionServer, CancelResponse, GoalResponse
 from rclpy.node import Node
 from rclpy.task import Future
@@ -33,7 +30,7 @@ from ttm_policy.control_loop import ControlLoop, LoopState, MemoryReport
 from ttm_policy.diagnostics import TickRecord
 from ttm_policy.inference import Instructions, Worker
 from ttm_policy.inputs import Vector
-from ttm_policy.lifecycle import DiagnosticsTopic
+from ttm_policy.lifecycle import ManagedNode
 from ttm_policy.memory import MemoryTopic, Recovery
 from ttm_policy.parameters import PolicyParameters
 from ttm_policy.qos import LATCHED
@@ -41,12 +38,12 @@ from ttm_policy.qos import LATCHED
 
 @dataclass
 class EpisodeControl:
-    """Begins and ends episodes: instructions come into force, the robot stops or rests. It runs no tick.
+    """Begins and ends episodes: instructions come into force, the robot stops or rests.
 
     What changes the memory runs on the thread of `worker`; all else on that of the node.
     """
 
-    node: Node
+    node: ManagedNode
     instructions: Instructions
     loop: ControlLoop
     worker: Worker
@@ -54,7 +51,6 @@ class EpisodeControl:
     memory: MemoryTopic
     commands: CommandMux
     record: TickRecord
-    diagnostics: DiagnosticsTopic
     lockstep: bool
     active: bool = False
     """Whether the life cycle lets the policy tick."""
@@ -84,8 +80,7 @@ class EpisodeControl:
     ) -> None:
         """Stop the robot, and begin an episode under an instruction, be it the same as before.
 
-        The language model may take seconds for a new one. then: called when the policy may tick with an empty
-        text, or else with what went wrong. goal: whether this is for a goal.
+        then: called when the policy may tick with an empty text, or else with what went wrong.
         """
         self._turn += 1
         self.instruction = instruction
@@ -161,22 +156,16 @@ class EpisodeControl:
             self.stops += 1
             self.commands.stop()
 
-    def status(self) -> DiagnosticStatus:
-        """Return the state for `/diagnostics`."""
-        return self.record.status(self.diagnostics.name, active=self.active)
-
     def report_if_changed(self, before: LoopState) -> None:
         """Log and publish the state of the loop if it is not `before` any more."""
         if self.loop.state is before:
             return
         if (before, self.loop.state) != (LoopState.PAUSED, LoopState.RUNNING):  # no pause is logged
             self.node.get_logger().info(self.loop.description)
-        self.diagnostics.publish(self.status())
+        self.node.publish_diagnostics()
 
 
 class GoalState(str, Enum):
-    """The states of a goal, named as those of ROS actions."""
-
     EXECUTING = "executing"
     SUCCEEDED = "succeeded"
     ABORTED = "aborted"
@@ -185,22 +174,18 @@ class GoalState(str, Enum):
 
 @dataclass(frozen=True)
 class GoalReport:
-    """A goal at one moment."""
+    """A goal at one moment: its number from 1 on, and ticks and wall time since its beginning."""
 
     goal: int
-    """The number of the goal, from 1 on."""
     instruction: str
     state: GoalState = GoalState.EXECUTING
     reason: str = ""
     """Why the goal was aborted."""
     tick: int = 0
-    """Ticks since its beginning."""
     elapsed_s: float = 0.0
-    """Wall time since its beginning."""
 
     @property
     def over(self) -> bool:
-        """Whether the goal has ended."""
         return self.state is not GoalState.EXECUTING
 
     @property
@@ -230,23 +215,21 @@ class GoalKeeper:
         """The goal that is being executed, or the last one; None before the first."""
 
     def require_acceptable(self, instruction: str, timeout_s: float = 0.0) -> str:
-        """Return the instruction of a goal, in its final form. Raises `UserError` to refuse the goal."""
+        """Return the instruction of a goal, the one in force for an empty text. `UserError` refuses it."""
         require_at_least(0, {"timeout_s": timeout_s})
         if obstacle := self._episode.obstacle:
             raise UserError(obstacle)
         if (report := self._executing) is not None and not self.parameters.preempt_goals:
-            raise UserError(
-                f"goal {report.goal} is being executed ({report.instruction}); cancel it first"
-            )
+            what = f"goal {report.goal} is being executed ({report.instruction})"
+            raise UserError(f"{what}; cancel it first")
         if not (text := require_instruction(instruction) or self._episode.instruction):
             raise UserError("no instruction yet; publish one on the topic `instruction` first")
         return text
 
     def request(self, instruction: str, timeout_s: float = 0.0) -> GoalReport:
-        """Begin a goal in place of the one before, and return its first report.
+        """Begin a goal in place of the one before, and return its first report. `UserError` refuses it.
 
-        instruction: an empty text for the one in force. timeout_s: when the goal is aborted; 0 for
-        `goal_timeout_s`. Raises `UserError` if it is refused.
+        timeout_s: when the goal is aborted; 0 for `goal_timeout_s`.
         """
         text = self.require_acceptable(instruction, timeout_s)
         self.abort("another goal takes its place")
@@ -269,7 +252,6 @@ class GoalKeeper:
         elif problem := problem or self._episode.obstacle:
             self.abort(problem)
         else:
-            # The memory is ready for the first tick.
             patience_s = self.parameters.stop_after_s + 2 * self._period_s
             self._first_tick_by_s = time.monotonic() + patience_s
 
@@ -347,14 +329,8 @@ class GoalAction:
         self._running: dict[int, tuple[Any, Future[GoalReport]]] = {}
         """Number of a goal -> its handle, and its last report."""
         keeper.listeners.append(self._on_report)
-        ActionServer(
-            node,
-            kind,
-            "~/execute_instruction",
-            execute_callback=self._execute,
-            goal_callback=self._accept,
-            cancel_callback=self._cancel,
-        )
+        calls = {"goal_callback": self._accept, "cancel_callback": self._cancel}
+        ActionServer(node, kind, "~/execute_instruction", self._execute, **calls)
 
     def _accept(self, request: Any) -> GoalResponse:
         try:
@@ -402,22 +378,19 @@ class GoalAction:
 
 
 class GoalInterface:
-    """Offers the goals of a `GoalKeeper` by services, a topic and, where its type exists, an action.
+    """Offers the goals of a `GoalKeeper` by services, a topic and, where its type has been built, an action.
 
-    `~/start` begins a goal under the instruction in force. A service that succeeds answers with a report as
-    JSON, and one that is refused with the reason.
+    `~/start` begins a goal under the instruction in force. The services answer with a report as JSON, or with
+    the reason for which they refuse.
     """
 
     def __init__(self, node: Node, keeper: GoalKeeper):
-        self._publisher = node.create_publisher(String, "~/goal", LATCHED)
-        keeper.listeners.append(self._publish)
+        publisher = node.create_publisher(String, "~/goal", LATCHED)
+        keeper.listeners.append(lambda each: publisher.publish(String(data=each.to_json())))
         for name, call in (("start", partial(keeper.request, "")), ("cancel", keeper.cancel)):
             node.create_service(Trigger, f"~/{name}", partial(self._serve, call))
         if find_spec(PACKAGE) is not None:
             GoalAction(node, keeper, import_module(f"{PACKAGE}.action").ExecuteInstruction)
-
-    def _publish(self, report: GoalReport) -> None:
-        self._publisher.publish(String(data=report.to_json()))
 
     def _serve(
         self, call: Callable[[], GoalReport], _: Trigger.Request, response: Trigger.Response

@@ -2,7 +2,7 @@
 
 `StopThread` stops the robot, whatever the thread of the node is held by. `EStop` decides whether the
 emergency stop lets the robot move, and `EStopTopic` connects it to ROS. All else are checks, which raise an
-`ObservationError`. What uses no ROS takes the time as an argument, so that tests can set it.
+`ObservationError`.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from ttm_policy.programs import steady_timer
 from ttm_policy.qos import MessageInfo, listen, publisher_of
 
 SWITCH_INTERVAL_S = 0.001
-"""How long one Python thread may keep the others waiting. Python's own 5 ms add up to more than the 20 ms
-in which the robot is to be stopped, since the thread waits for its turn several times."""
+"""How long one Python thread may keep the others waiting. Python's own 5 ms, of which the thread that stops
+the robot waits several, add up to more than the 20 ms in which it is to do so."""
 
 
 class StopThread:
@@ -40,8 +40,7 @@ class StopThread:
 
     `node` is a hidden node, whose subscriptions and timers this thread serves. Whoever sends what moves the
     robot does so with `lock`, and only while `stopped` is false: then zero is the last command of each
-    stop, whichever thread sends it. A call into a C library that keeps Python's lock, such as the
-    conversion of one message of 20 MB, holds this thread as well; nothing else does.
+    stop, whichever thread sends it. Only a call into a C library that keeps Python's lock holds this thread.
     """
 
     def __init__(self, owner: Node) -> None:
@@ -109,14 +108,11 @@ class StopThread:
 
 
 FIRST_STATE_S = 5.0
-"""How long the robot waits for the first message of a publisher of the emergency stop.
-
-A process that is started while the button is pressed does not move before it has heard so.
-"""
+"""How long the robot waits for the first message of a publisher of the emergency stop: a process that is
+started while the button is pressed does not move before it has heard so."""
 REARM = "call the service rearm to go on"
 """The end of each reason that lasts until a person calls that service."""
 RELEASED = f"it was released; {REARM}"
-"""What holds the robot after a release."""
 MOST_PUBLISHERS = 64
 """The number of publishers that are distinguished; all others count as one."""
 
@@ -138,15 +134,16 @@ class EStop:
     """The state of the emergency stop, from the messages of its topic.
 
     Each publisher is a button of its own: the robot stops while one of them is pressed, whatever the others
-    say. One that is gone while it is pressed, or while it must be heard, holds the robot until `arm`.
-
-    rearm: whether the robot waits for `arm` after all buttons were released. timeout_s: the longest
-    silence of a publisher that has repeated its message, after which the robot stops as if the button were
-    pressed; 0 to accept any. disarmed: why the robot waits for `arm` from the start, or an empty text. All
+    say. One that is gone while it is pressed, or while it must be heard, holds the robot until `arm`. All
     times are those of a steady clock, in seconds.
     """
 
     def __init__(self, *, rearm: bool, timeout_s: float, disarmed: str = ""):
+        """rearm: whether the robot waits for `arm` after all buttons were released.
+
+        timeout_s: the longest silence of a publisher that has repeated its message, after which the robot
+        stops as if the button were pressed; 0 to accept any. disarmed: why it waits for `arm` at the start.
+        """
         self._rearm, self.timeout_s = rearm, timeout_s
         self._buttons: dict[bytes | None, _Button] = {}
         self._disarmed = disarmed
@@ -155,7 +152,6 @@ class EStop:
 
     @property
     def pressed(self) -> bool:
-        """Whether one of the buttons is pressed."""
         return any(button.pressed for button in self._buttons.values())
 
     def heard(
@@ -170,8 +166,7 @@ class EStop:
         """Take note of a message; of each publisher, the newest one counts.
 
         publisher: its identity; None where rclpy does not give it. Then one button stands for all, which is
-        released by a message only if its publisher is `alone`. sent_ns: when the message was sent, which is
-        the same for all copies of it.
+        released by a message only if its publisher is `alone`. sent_ns: the same for all copies of a message.
         """
         self._lose_if_silent(wall_s)
         if pressed and self._rearm:
@@ -205,10 +200,8 @@ class EStop:
         if self.timeout_s and self._silence_s(wall_s) > self.timeout_s:
             others = any(wall_s - b.heard_s <= self.timeout_s for b in self._buttons.values())
             replaced = "; call the service rearm if it has gone for good" if others else ""
-            return (
-                f"a publisher of its topic is silent; each must send a message every {self.timeout_s:g} s "
-                f"(e_stop_timeout_s){replaced}"
-            )
+            every = f"{self.timeout_s:g} s (e_stop_timeout_s){replaced}"
+            return f"a publisher of its topic is silent; each must send a message every {every}"
         if self._disarmed:
             return self._disarmed
         return "its state is not known yet" if self._is_expected(wall_s, publishers) else ""
@@ -245,11 +238,9 @@ SHORT = "it was pressed for a moment"
 class EStopTopic:
     """The topic `e_stop` and the service `~/rearm`, heard on the thread that stops the robot at once.
 
-    `on_change` is called by the thread of the node after every message and every re-arming.
-
-    Publishers of any QoS are heard, also one that is there for a single message. A message is received up to
-    three times, which changes nothing; `listen` drops copies that come late, and releases that a newer press
-    has overtaken.
+    `on_change` is called by the thread of the node after every message and every re-arming. A message is
+    received up to three times, which changes nothing; `listen` drops copies that come late, and releases
+    that a newer press has overtaken.
     """
 
     def __init__(self, stop: StopThread, e_stop: EStop, on_change: Callable[[], None]):
@@ -308,9 +299,9 @@ class EStopTopic:
             response.success = self._e_stop.arm([bytes(info.endpoint_gid) for info in infos])
             problem = self._problem()
         self._on_change()
-        response.message = (
-            (problem or "armed") if response.success else "release the emergency stop first"
-        )
+        response.message = problem or "armed"
+        if not response.success:
+            response.message = "release the emergency stop first"
         return response
 
 
@@ -329,8 +320,7 @@ class ForeignCommand(ObservationError):
 class CommandEcho:
     """Receives what is sent to the robot, and compares it with what this node has sent.
 
-    A publisher that only exists, such as that of a process that was killed, is no fault: what counts is
-    what it sends.
+    A publisher that only exists, such as that of a process that was killed, is no fault.
     """
 
     def __init__(self, node: Node, types: Mapping[str, Any]):
@@ -359,10 +349,9 @@ class CommandEcho:
         """Raise `ForeignCommand` if somebody else has commanded the robot within `CALM_S`."""
         for topic, foreign_s in self._foreign_s.items():
             if wall_s - foreign_s < CALM_S:
-                raise ForeignCommand(
-                    f"{self._node.resolve_topic_name(topic)} gets commands from another publisher"
-                    f"{self._others(topic)}; stop it, or remap one of the two"
-                )
+                other = f"another publisher{self._others(topic)}; stop it, or remap one of the two"
+                name = self._node.resolve_topic_name(topic)
+                raise ForeignCommand(f"{name} gets commands from {other}")
 
     def _others(self, topic: str) -> str:
         """Return the names of the other publishers in brackets, or an empty text."""
@@ -375,51 +364,27 @@ class CommandEcho:
 
 
 class Arrivals:
-    """The wall time at which the stamp of each input changed last.
-
-    A stamp that is compared with the clock of ROS says nothing if that clock stands still, and a driver
-    that sends one message again and again looks fresh until the message is old. A stamp that no longer
-    changes gives both away.
-    """
+    """The wall time at which the stamp of each input, or the clock of ROS, changed last."""
 
     def __init__(self) -> None:
-        self._stamps: dict[str, int] = {}
-        self._changed_s: dict[str, float] = {}
+        self._changed: dict[str, tuple[int, float]] = {}
+        """Name -> its last stamp, and when that came first."""
 
     def add(self, name: str, stamp_ns: int, wall_s: float) -> None:
         """Take note of a message of an input, received at `wall_s`."""
-        if self._stamps.get(name) != stamp_ns:
-            self._stamps[name], self._changed_s[name] = stamp_ns, wall_s
+        if name not in self._changed or self._changed[name][0] != stamp_ns:
+            self._changed[name] = stamp_ns, wall_s
 
     def require_alive(self, wall_s: float, max_age_s: float) -> None:
         """Raise `StaleObservation` if an input has had no new stamp for more than `max_age_s`."""
-        for name, changed_s in self._changed_s.items():
+        for name, (_, changed_s) in self._changed.items():
             if (silent_s := wall_s - changed_s) > max_age_s:
-                raise StaleObservation(
-                    f"{name} has sent no new stamp for {silent_s:.3f} s; at most {max_age_s} s is accepted"
-                )
+                most = f"at most {max_age_s} s is accepted"
+                raise StaleObservation(f"{name} has sent no new stamp for {silent_s:.3f} s; {most}")
 
     def clear(self) -> None:
         """Forget all inputs. Those that send nothing afterwards are missing, and not silent."""
-        self._stamps.clear()
-        self._changed_s.clear()
-
-
-class ClockWatch:
-    """The wall time at which the clock of ROS moved last."""
-
-    def __init__(self) -> None:
-        self._now_ns: int | None = None
-        self._moved_s = 0.0
-
-    def require_running(self, now_ns: int, wall_s: float, max_age_s: float) -> None:
-        """Raise `StaleObservation` if the clock of ROS has stood still for more than `max_age_s`."""
-        if now_ns != self._now_ns:
-            self._now_ns, self._moved_s = now_ns, wall_s
-        if (stands_s := wall_s - self._moved_s) > max_age_s:
-            raise StaleObservation(
-                f"the clock of ROS has stood still for {stands_s:.3f} s; check who publishes /clock"
-            )
+        self._changed.clear()
 
 
 STEP_S = 0.1
@@ -433,10 +398,10 @@ class ClockSteps:
         self._ahead_s: float | None = None
 
     def step_s(self, now_ns: int, before_s: float, after_s: float) -> float:
-        """Return how far the clock was set ahead since the last call, in seconds; 0 if it was not.
+        """Return how far the clock was set ahead since the last call, in seconds; below 0 if it was set back.
 
-        It is below 0 for a clock that was set back. now_ns: what it showed between the times `before_s` and
-        `after_s` of the steady clock. If they are far apart, nothing can be said, and the next call counts.
+        now_ns: what it showed between the times `before_s` and `after_s` of the steady clock. If they are far
+        apart, nothing can be said, and the next call counts.
         """
         if after_s - before_s > STEP_S / 4:
             return 0.0
@@ -449,10 +414,8 @@ def require_frame_id(message: Any, source: ImageSource | VectorSource) -> None:
     """Raise `MalformedObservation` unless the header has the frame that the contract names, if any."""
     given = message.header.frame_id
     if source.frame_id and given != source.frame_id:
-        raise MalformedObservation(
-            f"'{source.name}' ({source.topic}) is in frame '{printable(given, 100)}'; the contract "
-            f"accepts '{source.frame_id}'"
-        )
+        what = f"'{source.name}' ({source.topic}) is in frame '{printable(given, 100)}'"
+        raise MalformedObservation(f"{what}; the contract accepts '{source.frame_id}'")
 
 
 def require_contrast(frame: npt.NDArray[np.uint8], source: ImageSource) -> None:

@@ -1,7 +1,4 @@
-"""Runs what takes long beside the thread of the node: the network, the language model, files.
-
-The thread that spins the node stays free for messages, timers and the emergency stop.
-"""
+"""Runs what takes long beside the thread of the node: the network, the language model, files."""
 
 from __future__ import annotations
 
@@ -38,11 +35,8 @@ from ttm_policy.programs import steady_timer
 Result = TypeVar("Result")
 Then = Callable[["Future[Any]"], object]
 LOOK_S = 0.1
-"""Time between two looks for results whose wake-up was lost, in seconds.
-
-With Fast DDS a guard condition that is triggered just when a wait has ended may not end the next one. In
-lockstep, where no timer ticks, the simulator would then wait for ever.
-"""
+"""Time between two looks for results whose wake-up was lost: with Fast DDS a guard condition that is
+triggered just when a wait has ended may not end the next one."""
 
 
 class Worker:
@@ -124,8 +118,8 @@ COMMAND = (sys.executable, "-m", "ttm_policy.embedding_process")
 class Instructions:
     """Resets a runner under instructions, and computes embeddings that its checkpoint lacks.
 
-    The language model runs in a process of its own. To load it takes seconds, in which it would keep Python's
-    interpreter lock up to a second at a time: no thread of this process could answer the emergency stop.
+    The language model runs in a process of its own. While it loads, it would keep Python's interpreter lock
+    up to a second at a time, and no thread of this process could answer the emergency stop.
     """
 
     def __init__(self, say: Callable[[str], object] = lambda _: None) -> None:
@@ -149,7 +143,6 @@ class Instructions:
             process.kill()
 
     def _compute(self, text: str, policy: Policy) -> npt.NDArray[np.float32]:
-        """Return the embedding (L,) of `text`."""
         model = policy.config.language_model
         if warning := not_trained_on(text, policy.known_instructions):
             self._say(warning)
@@ -173,7 +166,7 @@ class Instructions:
 
 @dataclass(frozen=True)
 class LoadedPolicy:
-    """A policy with the contract of its robot."""
+    """A policy with what the contract of its robot says."""
 
     runner: PolicyRunner
     codec: CommandCodec
@@ -182,10 +175,10 @@ class LoadedPolicy:
 
 
 def load_policy(parameters: PolicyParameters, instructions: Instructions) -> LoadedPolicy:
-    """Load contract and checkpoint, and compute the embedding of the instruction.
+    """Load contract and checkpoint, and compute the embedding of the instruction, which takes seconds.
 
-    This takes seconds. Call it in the thread that runs the ticks, since the number of threads of
-    the network is set here. Every mistake in the files is found here and raised as `UserError`.
+    Call it in the thread that runs the ticks, since the number of threads of the network is set here. Every
+    mistake in the files is found here and raised as `UserError`.
     """
     instruction = require_instruction(parameters.instruction, "instruction")
     checkpoint = parameters.checkpoint or str(default_checkpoint())

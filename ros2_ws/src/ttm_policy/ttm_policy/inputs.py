@@ -30,7 +30,13 @@ from ttm.policy.errors import (
 )
 from ttm.policy.snapshot import require_fresh
 from ttm.policy.spec import PolicySpec
-from ttm_policy.contract import EXECUTED_ACTION, ImageSource, RobotContract, VectorSource
+from ttm_policy.contract import (
+    EXECUTED_ACTION,
+    JOINT_STATE,
+    ImageSource,
+    RobotContract,
+    VectorSource,
+)
 from ttm_policy.guards import Arrivals, require_contrast, require_frame_id, require_plausible
 from ttm_policy.messages import MESSAGE_TYPES, image_to_frame, read_vector, stamp_to_ns
 from ttm_policy.qos import LATCHED, MERGED, SENSOR
@@ -54,8 +60,8 @@ class StampedObservation:
     frames: Mapping[str, int] = field(default_factory=dict)
     """The stamps of the cameras whose frames may enter the memory only once."""
     see: Callable[[], Mapping[str, npt.NDArray[Any]]] = field(default=dict)
-    """Converts and returns the frames of the cameras that `values` lacks. Large images take long, so that
-    `ControlLoop.infer` calls this. Raises `ObservationError` for a frame that must not enter the memory."""
+    """Converts and returns the frames of the cameras that `values` lacks, which takes long. Raises
+    `ObservationError` for a frame that must not enter the memory."""
 
 
 MOST_OTHERS, LONGEST_NAME = 50, 100
@@ -133,38 +139,26 @@ class Inputs:
         """The stamp of an observation in lockstep that turned out to be bad, and is asked about no more."""
         self._joints = self._no_joints()
         for source in self._sources.values():
-            self._subscribe(source)
+            qos = MERGED if source.name in self._joints else SENSOR
+            receive, kind = partial(self._receive, source), MESSAGE_TYPES[source.type]
+            node.create_subscription(kind, source.topic, receive, LATCHED if lockstep else qos)
 
     def _no_joints(self) -> dict[str, JointStates]:
-        return {
-            name: JointStates.of(source)
-            for name, source in self._sources.items()
-            if source.type == "sensor_msgs/JointState"
-        }
+        joints = [source for source in self._sources.values() if source.type == JOINT_STATE]
+        return {source.name: JointStates.of(source) for source in joints}
 
-    def _subscribe(self, source: ImageSource | VectorSource) -> None:
-        def receive(message: Any) -> None:
-            self._newest[source.name] = message
-            if source.name in self._joints:
-                self._joints[source.name].add(message)
-            self._arrivals.add(self._labels[source.name], self._stamp_ns(source), time.monotonic())
-            self._on_message()
-
-        qos = MERGED if source.name in self._joints else SENSOR
-        if self.lockstep:
-            qos = LATCHED
-        self._node.create_subscription(MESSAGE_TYPES[source.type], source.topic, receive, qos)
-
-    def missing(self) -> list[str]:
-        """Return the inputs from which nothing was received yet, as `name (topic)`."""
-        return [label for name, label in self._labels.items() if name not in self._newest]
+    def _receive(self, source: ImageSource | VectorSource, message: Any) -> None:
+        self._newest[source.name] = message
+        if source.name in self._joints:
+            self._joints[source.name].add(message)
+        self._arrivals.add(self._labels[source.name], self._stamp_ns(source), time.monotonic())
+        self._on_message()
 
     def complete_stamp_ns(self) -> int | None:
         """Return the stamp that all newest messages share; None if they differ, or it was refused."""
-        if self.missing():
-            return None
         stamps = {stamp_to_ns(message.header.stamp) for message in self._newest.values()}
-        return stamps.pop() if len(stamps) == 1 and stamps != {self.refused_ns} else None
+        complete = len(self._newest) == len(self._sources) and len(stamps) == 1
+        return stamps.pop() if complete and stamps != {self.refused_ns} else None
 
     def require_trusted(self, now_ns: int, wall_s: float, max_age_s: float) -> None:
         """Raise `ObservationError` if an input is missing, silent or old, or has too many publishers.
@@ -202,24 +196,18 @@ class Inputs:
     def observation(self) -> StampedObservation:
         """Return the newest value of each input, and how to convert the newest frames.
 
-        Raises `ObservationError` if one is missing or implausible, or if they were captured too far
-        apart. A fault within an image is found when it is converted.
+        Raises `ObservationError` if one is missing or implausible, or if they were captured too far apart.
         """
         self._require_received()
         stamps = {name: self._stamp_ns(source) for name, source in self._sources.items()}
         self._require_together(stamps)
-        values = {
-            name: self._read(source)
-            for name, source in self._sources.items()
-            if isinstance(source, VectorSource)
-        }
-        images = [
-            (self._newest[name], source)
-            for name, source in self._sources.items()
-            if isinstance(source, ImageSource)
-        ]
-        for message, source in images:
-            require_frame_id(message, source)
+        values, images = {}, []
+        for name, source in self._sources.items():
+            require_frame_id(self._newest[name], source)
+            if isinstance(source, VectorSource):
+                values[name] = self._read(source)
+            else:
+                images.append((self._newest[name], source))
         cameras = [stamps[camera.name] for camera in self._spec.cameras]
         return StampedObservation(
             executed=values.pop(EXECUTED_ACTION, None),
@@ -233,17 +221,15 @@ class Inputs:
 
     def waits_for(self) -> str:
         """Return which inputs have sent nothing yet, and which of them nobody publishes; or an empty text."""
-        missing = self.missing()
+        missing = {self._labels[n]: s for n, s in self._sources.items() if n not in self._newest}
         if not missing:
             return ""
-        topics = dict.fromkeys(s.topic for n, s in self._sources.items() if n not in self._newest)
+        topics = dict.fromkeys(source.topic for source in missing.values())
         nobody = [t for t in topics if not self._node.count_publishers(t)]
-        names = ", ".join(self._node.resolve_topic_name(topic) for topic in nobody)
+        why = "nobody publishes " + ", ".join(map(self._node.resolve_topic_name, nobody))
         if len(nobody) == len(topics):
             why = "nobody publishes " + ("them" if len(missing) > 1 else "it")
-        elif nobody:
-            why = f"nobody publishes {names}"
-        else:
+        elif not nobody:
             why = "it is published: check its type, rate and QoS by ttm contract check"
         return f"nothing received yet from: {', '.join(missing)}; {why}"
 
@@ -280,7 +266,6 @@ class Inputs:
 
     def _read(self, source: VectorSource) -> npt.NDArray[Any]:
         message = self._newest[source.name]
-        require_frame_id(message, source)
         if source.name in self._joints:
             message = self._joints[source.name].merged()
         values = read_vector(message, source)
@@ -306,11 +291,10 @@ def _to_frames(
     return frames
 
 
-# What a person wants, as a message to the policy node, which may let them drive in its place: a
-# `sensor_msgs/JointState` with the values of the action under names such as `base.0`, in the units of the
-# spec. NaN leaves a value as it is in force. `header.frame_id` names the person.
-
 PERSON_TOPIC = "person_command"
+"""Where a person says what the robot is to do in the policy's place: a `sensor_msgs/JointState` with the
+values of the action under names such as `base.0`, in the units of the spec. NaN leaves a value as it is in
+force. `header.frame_id` names the person."""
 DRIVER_TOPIC = "driver"
 """The topic on which the policy node says who drives, as text."""
 POLICY, PERSON = "policy", "person"
@@ -321,7 +305,7 @@ TIMEOUT_S = 0.3
 
 
 def to_message(spec: PolicySpec, wish: Vector, stamp: Time, person: str) -> JointState:
-    """Return the message of a wish (A,). person: who drives."""
+    """Return the message of a wish (A,) for `PERSON_TOPIC`. person: who drives."""
     message = JointState(name=_names(spec), position=[float(value) for value in wish])
     message.header.stamp, message.header.frame_id = stamp, person
     return message
@@ -332,17 +316,14 @@ def from_message(spec: PolicySpec, message: JointState) -> Vector:
     names, values = _names(spec), np.array(message.position, np.float32)
     if list(message.name) != names or len(values) != len(names) or np.isinf(values).any():
         given = printable(", ".join(message.name), 200) or "no names"
-        raise MalformedObservation(
-            f"a person's command has {given}, but the action {', '.join(names)}"
-        )
+        wanted = ", ".join(names)
+        raise MalformedObservation(f"a person's command has {given}, but the action {wanted}")
     return values
 
 
 def _names(spec: PolicySpec) -> list[str]:
     return [f"{part.name}.{place}" for part in spec.actions for place in range(part.size)]
 
-
-# Texts of topics, which are checked where they come in: anybody may publish them.
 
 MOST_CHARACTERS = 2**20
 """The longest JSON that is read."""
@@ -355,9 +336,9 @@ WARN_EVERY_S = 10.0
 def read_json(
     node: Node, topic: str, message: String, fields: Mapping[str, Any]
 ) -> dict[str, Any] | None:
-    """Return these fields of a JSON object; None, with a warning, if it is none or has others.
+    """Return these fields of a JSON object; None, with a warning, if it is none or lacks one.
 
-    Texts are printable, and lists hold texts alone, as objects hold whole numbers alone.
+    Anybody may publish it: texts become printable, lists hold texts alone, and objects whole numbers.
     fields: name -> type, or what it is if it is left out.
     """
     try:

@@ -1,25 +1,17 @@
-"""A managed (life-cycle) node: its transitions, its diagnostics, and its bond with a manager.
-
-The bond shows the lifecycle manager of Nav2 that an active node is alive. Its protocol is that of the
-package `bond` (ros/bond_core): both sides publish their state on the topic `bond` under the same ID, the
-name of the managed node. The ID of an instance distinguishes the two sides. No wheel carries the message
-type, so that a bond is formed only where ROS has the package.
-"""
+"""A managed (life-cycle) node: its transitions, its diagnostics, and its bond with a manager."""
 
 from __future__ import annotations
 
 import time
 import traceback
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from importlib import import_module
 from typing import Any
 
 from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus
 from rclpy.duration import Duration
 from rclpy.lifecycle import LifecycleNode, LifecycleState, TransitionCallbackReturn
-from rclpy.node import Node
-from rclpy.qos import QoSProfile
 
 from ttm.policy.errors import UserError
 from ttm_policy.node_parameters import declare_parameters
@@ -33,25 +25,11 @@ NOT_CONFIGURED = "not configured"
 CONNECT_TIMEOUT_S = 10.0
 """How long the node looks for a manager. This is the default of the package `bond`."""
 HEARTBEAT_TIMEOUT_S = 4.0
-"""What the messages say about the longest silence. A manager has a setting of its own, `bond_timeout`."""
+"""What the messages say about the longest silence."""
 OURS = "ttm_policy-"
 """What the IDs of instances in this package begin with. Those of a manager are bare UUIDs."""
 ACKNOWLEDGED_S = 0.1
 """The longest wait for the manager to receive the end of the bond."""
-
-
-class DiagnosticsTopic:
-    """The topic `/diagnostics`, for one thing of a node."""
-
-    def __init__(self, node: Node, what: str):
-        self._node, self.name = node, f"{node.get_fully_qualified_name()}: {what}"
-        self._publisher = node.create_publisher(DiagnosticArray, "/diagnostics", 10)
-
-    def publish(self, status: DiagnosticStatus) -> None:
-        """Publish a status, stamped with the time now."""
-        message = DiagnosticArray(status=[status])
-        message.header.stamp = self._node.get_clock().now().to_msg()
-        self._publisher.publish(message)
 
 
 class ManagedNode(LifecycleNode):
@@ -65,33 +43,32 @@ class ManagedNode(LifecycleNode):
         on_parameters: Callable[[], None] | None = None,
         **options: Any,
     ) -> None:
-        """what: what `/diagnostics` describes. options: those of `rclpy.node.Node`, such as `namespace`."""
+        """what: what `/diagnostics` describes. options: those of `rclpy.node.Node`."""
         super().__init__(name, **options)
         declare_parameters(self, parameters, on_parameters)
         self._problem = NOT_CONFIGURED
         self._connected: set[Any] = set()
         """The publishers, subscriptions, services and so on that `_configure` has created."""
         self._bond: Bond | None = None
-        self._diagnostics = DiagnosticsTopic(self, what)
-        steady_timer(self, DIAGNOSTICS_PERIOD_S, self._publish_diagnostics)
+        self._name_of_status = f"{self.get_fully_qualified_name()}: {what}"
+        self._diagnostics = self.create_publisher(DiagnosticArray, "/diagnostics", 10)
+        steady_timer(self, DIAGNOSTICS_PERIOD_S, self.publish_diagnostics)
         warn_of_duplicates(self)
 
     def _configure(self) -> None:
         """Prepare everything, and command nothing. A `UserError` fails the transition."""
-        raise NotImplementedError
 
     def _activate(self) -> None:
-        raise NotImplementedError
+        """Start."""
 
     def _deactivate(self) -> None:
         """Stop; in any state, and after an error."""
-        raise NotImplementedError
 
     def _drop(self) -> None:
-        """Drop what was configured, after `_deactivate`; its topics and services are destroyed then."""
-        raise NotImplementedError
+        """Drop what was configured, after `_deactivate` and before its topics and services go."""
 
     def _status(self) -> DiagnosticStatus:
+        """Return the state for `/diagnostics`, without a name."""
         raise NotImplementedError
 
     def _fail(self, problem: str) -> None:
@@ -103,7 +80,7 @@ class ManagedNode(LifecycleNode):
         before = self._entities()
         try:
             self._configure()
-            self._connected = self._entities() - before
+            self._connected = self._entities().keys() - before.keys()
         except UserError as error:
             self._fail(" ".join(str(error).split()))
             self.get_logger().error(self._problem)
@@ -128,31 +105,28 @@ class ManagedNode(LifecycleNode):
     def on_cleanup(self, state: LifecycleState) -> TransitionCallbackReturn:
         """Stop if need be, and drop everything. A shutdown, in any state, and an error do the same."""
         self._stop()
-        self._disconnect()
+        self._drop()
+        for entity, destroy in self._entities().items():
+            if entity in self._connected:
+                destroy(entity)
+        self._connected = set()
         self._problem = NOT_CONFIGURED
         return SUCCESS
 
     on_shutdown = on_error = on_cleanup
 
-    def _entities(self) -> set[Any]:
-        kinds = (self.publishers, self.subscriptions, self.services, self.clients)
-        others = (self.timers, self.guards, self.waitables)
-        return {entity for kind in (*kinds, *others) for entity in kind}
-
-    def _disconnect(self) -> None:
-        self._drop()
-        for destroy, entities in (
-            (self.destroy_publisher, self.publishers),
-            (self.destroy_subscription, self.subscriptions),
-            (self.destroy_service, self.services),
-            (self.destroy_client, self.clients),
-            (self.destroy_timer, self.timers),
-            (self.destroy_guard_condition, self.guards),
-            (lambda action_server: action_server.destroy(), self.waitables),
-        ):
-            for entity in self._connected.intersection(entities):
-                destroy(entity)
-        self._connected = set()
+    def _entities(self) -> dict[Any, Callable[[Any], object]]:
+        """Return all that the node has now, with what destroys it."""
+        kinds: tuple[tuple[Iterable[Any], Callable[[Any], object]], ...] = (
+            (self.publishers, self.destroy_publisher),
+            (self.subscriptions, self.destroy_subscription),
+            (self.services, self.destroy_service),
+            (self.clients, self.destroy_client),
+            (self.timers, self.destroy_timer),
+            (self.guards, self.destroy_guard_condition),
+            (self.waitables, lambda action_server: action_server.destroy()),
+        )
+        return {entity: destroy for entities, destroy in kinds for entity in entities}
 
     def _stop(self) -> None:
         self._deactivate()
@@ -160,8 +134,13 @@ class ManagedNode(LifecycleNode):
             self._bond.end()
             self._bond = None
 
-    def _publish_diagnostics(self) -> None:
-        self._diagnostics.publish(self._status())
+    def publish_diagnostics(self) -> None:
+        """Publish the status. This is called once a second, and may be when it changes."""
+        status = self._status()
+        status.name = self._name_of_status
+        message = DiagnosticArray(status=[status])
+        message.header.stamp = self.get_clock().now().to_msg()
+        self._diagnostics.publish(message)
 
 
 def bond_type() -> Any:
@@ -179,9 +158,7 @@ def form_bond(node: LifecycleNode) -> Bond | None:
         return None
     kind = bond_type()
     if kind is None:
-        node.get_logger().info(
-            "no bond with a lifecycle manager, because the ROS package bond is not installed"
-        )
+        node.get_logger().info("no bond: the ROS package bond is not installed")
         return None
     return Bond(node, kind, period_s)
 
@@ -189,9 +166,10 @@ def form_bond(node: LifecycleNode) -> Bond | None:
 class Bond:
     """One end of a bond: a heartbeat from the activation of a node to its deactivation.
 
-    It falls silent if no manager answers within `CONNECT_TIMEOUT_S`, and when the manager ends the
-    bond. As with the nodes of Nav2, neither that nor a silent manager stops the robot: the manager does
-    so by deactivating the node.
+    It shows the lifecycle manager of Nav2 that the node is alive. The protocol is that of the package `bond`
+    (ros/bond_core): both sides publish their state under the same ID, the name of the managed node; the ID of
+    an instance distinguishes the two. The bond falls silent if no manager answers within `CONNECT_TIMEOUT_S`,
+    and when the manager ends it. Neither stops the robot: the manager does so by deactivating the node.
     """
 
     def __init__(
@@ -206,10 +184,8 @@ class Bond:
         self._instance_id = f"{OURS}{uuid.uuid4()}"
         self._until_s = now_s() + CONNECT_TIMEOUT_S
         self.formed = self.over = False
-        self._publisher = node.create_publisher(kind, "bond", QoSProfile(depth=5))
-        self._subscription = node.create_subscription(
-            kind, "bond", self._receive, QoSProfile(depth=100)
-        )
+        self._publisher = node.create_publisher(kind, "bond", 5)
+        self._subscription = node.create_subscription(kind, "bond", self._receive, 100)
         self._timer = steady_timer(node, period_s, self._beat)
         self._send(active=True)
 
@@ -222,7 +198,7 @@ class Bond:
             self._send(active=True)
 
     def _receive(self, message: Any) -> None:
-        """Obey the manager. The topic carries other bonds too, and nodes of the same name as this one."""
+        """Obey the manager. The topic carries other bonds too."""
         if message.instance_id.startswith(OURS) or message.id != self._node.get_name() or self.over:
             return
         if not self.formed:

@@ -33,13 +33,13 @@ from ttm_policy.contract import (
 from ttm_policy.parameters import LIMIT_KINDS, LIMITS
 from ttm_policy.qos import LATCHED
 
+Attributes = Mapping[str, str]
 Vector = npt.NDArray[np.float32]
 Numbers = npt.NDArray[np.float64]
 Observation = Mapping[str, npt.NDArray[np.generic]]
 EPSILON = float(np.finfo(np.float64).eps)
 """What rounding may add to a length, in relation to it."""
 DESCRIPTION_TOPIC = "robot_description"
-"""Where robot_state_publisher publishes the URDF."""
 FIRST_S = 5.0
 """How long the robot waits for a description that somebody publishes, in seconds."""
 LONGEST = 2_000_000
@@ -48,8 +48,6 @@ LONGEST_TAG = 100_000
 """Characters of one element's attributes, at most."""
 CHUNK = 10_000
 """Characters that are parsed at once. Other threads, such as that of the emergency stop, wait meanwhile."""
-
-Attributes = Mapping[str, str]
 
 
 @dataclass(frozen=True)
@@ -67,9 +65,8 @@ NO_LIMIT = JointLimit()
 class SafetyLimits:
     """Reduces an action to the bounds of the spec, then what is sent to the limits of the robot.
 
-    Speeds, the workspace and the ranges of joints are bounded always. Acceleration and jerk are
-    bounded from tick to tick, except where one of the former demands more, and except for a stop,
-    which is immediate.
+    Speeds, the workspace and the ranges of joints are bounded always. Acceleration and jerk are bounded from
+    tick to tick, except where one of the former demands more, and except for a stop, which is immediate.
     """
 
     def __init__(
@@ -88,10 +85,9 @@ class SafetyLimits:
         """
         self._contract = contract
         self._low, self._high = spec.action_limits
+        tick_s = spec.control_dt_s
         self._parts = [
-            _PartLimiter(
-                sink, contract, spec, period_s or spec.control_dt_s, lasts_s or spec.control_dt_s
-            )
+            _PartLimiter(sink, contract, spec, period_s or tick_s, lasts_s or tick_s)
             for sink in contract.actions
             if sink.limits or sink.type in JOINT_TYPES
         ]
@@ -113,16 +109,13 @@ class SafetyLimits:
         for sink in self._contract.actions:
             for field in sink.fields if sink.type in JOINT_TYPES else ():
                 if field.path not in joints:
-                    raise UserError(
-                        f"joint '{field.path}' of {self._contract.path} is not in robot_description; "
-                        "its limits are not applied: mend the name in one of them"
-                    )
+                    what = f"joint '{field.path}' of {self._contract.path}"
+                    raise UserError(f"{what} is not in robot_description; none of its limits apply")
                 limit = joints[field.path]
                 if max(field.minimum, limit.lower) >= min(field.maximum, limit.upper):
                     raise UserError(
                         f"joint '{field.path}' may be {field.minimum:g} to {field.maximum:g} in "
-                        f"{self._contract.path}, but {limit.lower:g} to {limit.upper:g} in "
-                        "robot_description; mend one of them"
+                        f"{self._contract.path}, but {limit.lower:g} to {limit.upper:g} in robot_description"
                     )
         for part in self._parts:
             part.joints = dict(joints)
@@ -137,16 +130,13 @@ class SafetyLimits:
     ) -> Vector:
         """Return the action that may be sent. An action within the limits keeps its bits.
 
-        values: (A,) -> (A,). observation: where the robot is, by the names and in the units of the
-        spec; only a workspace and limits of joints' speeds need it. late_s: how long ago the observation
-        was made, in seconds. Since then the robot has moved on by the command before this one, or, if there
-        may be several in that time, with now_s: the time of this command in seconds, on any clock.
-        Raises `ArithmeticError` for NaN and infinity.
+        values: (A,) -> (A,). observation: where the robot is, in the units of the spec; only a workspace and
+        limits of joints' speeds need it. late_s: how long ago it was made. Since then the robot has moved on
+        by the command before this one, or by several if now_s is given, the time of this command on any
+        clock, in seconds. Raises `ArithmeticError` for NaN and infinity.
         """
         if not np.isfinite(values).all():
-            raise ArithmeticError(
-                f"the policy's action {values} is not finite; check the checkpoint's training"
-            )
+            raise ArithmeticError(f"the policy's action {values} is not finite; train it again")
         limited = np.clip(values, self._low, self._high)
         for part in self._parts:
             limited[part.where] = part.limit(limited[part.where], observation, late_s, now_s)
@@ -170,7 +160,6 @@ class _PartLimiter:
     """Bounds the numbers of one action part after `scale` and `per_second`.
 
     A part that one value drives through several fields is bounded by the strictest of them.
-    `SafetyLimits` sets `limits` and `joints`.
     """
 
     limits: Mapping[str, float]
@@ -187,7 +176,6 @@ class _PartLimiter:
         self.where, self.topic = spec.action_slices[sink.name], sink.topic
         size = self.where.stop - self.where.start
         self._period_s, self._tick_s = period_s, spec.control_dt_s
-        self._kinds = [LIMIT_KINDS[name] for name in sink.limits]
         self._is_position = sink.type in JOINT_TYPES
         # One value for several fields has all fields, else each value has one of its own.
         self._fields = [sink.fields] if size == 1 else [(field,) for field in sink.fields]
@@ -195,29 +183,26 @@ class _PartLimiter:
         self._gain = np.array([field.scale for field in leading])
         if sink.per_second:
             self._gain = self._gain / self._tick_s
-        each = [slice(i, i + 1) for i in range(size)]
-        self._groups = [slice(0, size)] if len(self._kinds) == 1 and not self._is_position else each
+        kinds = [LIMIT_KINDS[name] for name in sink.limits]
+        self._groups = [slice(i, i + 1) for i in range(size)]
+        if len(kinds) == 1 and not self._is_position:
+            self._groups = [slice(0, size)]
+        self._kinds = kinds * len(self._groups) if len(kinds) == 1 else kinds
         self._filter = MotionFilter(self._groups, self._period_s)
         self._measured = [contract.measurement_of(field.path) for field in leading]
         self._last: Numbers | None = None
         box = contract.workspace
-        here = box is not None and box.action == sink.name
+        here = box and box.action == sink.name
         self._box = _Box(box, contract, leading, lasts_s) if box and here else None
         self._ramp_s = RAMP * self._tick_s if sink.smooth else 0.0
 
     def halt(self) -> None:
-        """Note that the robot stands still, wherever it is now."""
         self._filter.halt()
         self._last = None
 
     def limit(
-        self,
-        values: Vector,
-        observation: Observation | None,
-        late_s: float,
-        now_s: float | None,
+        self, values: Vector, observation: Observation | None, late_s: float, now_s: float | None
     ) -> Vector:
-        """Return the values (n,) that may be commanded; see `SafetyLimits.apply`."""
         low, high = self._range()
         wanted = np.clip(values.astype(np.float64), low, high)
         if self._kinds:
@@ -246,7 +231,7 @@ class _PartLimiter:
         return _rounded(wanted, values, low, high)
 
     def _range(self) -> tuple[Numbers, Numbers]:
-        """Return the lowest and the highest value (n,) that all fields allow."""
+        """Return the lowest and the highest value that all fields allow, both (n,)."""
         joints, bounds = self.joints if self._is_position else {}, []
         for field in (field for fields in self._fields for field in fields):
             described = joints.get(field.path, NO_LIMIT)
@@ -257,11 +242,8 @@ class _PartLimiter:
         return pairs[:, :, 0].max(axis=1), pairs[:, :, 1].min(axis=1)
 
     def _bounds(self) -> list[MotionBounds]:
-        """Return the bounds of each group."""
-        limits = self.limits
-        kinds = self._kinds * len(self._groups) if len(self._kinds) == 1 else self._kinds
-        bounds = []
-        for kind, group in zip(kinds, self._groups, strict=True):
+        limits, bounds = self.limits, []
+        for kind, group in zip(self._kinds, self._groups, strict=True):
             speed = limits[kind.speed] / (self._tick_s if kind.per_tick else 1.0)
             if self._is_position:
                 fields = self._fields[group.start]
@@ -280,10 +262,7 @@ class _PartLimiter:
 
 
 class _Box:
-    """Keeps a point within a workspace by its velocity, which may last for `lasts_s`.
-
-    `sent` has the velocities that were commanded, (3,), and when in seconds.
-    """
+    """Keeps a point within a workspace by its velocity, which may last for `lasts_s`."""
 
     def __init__(
         self, box: Workspace, contract: RobotContract, fields: list[Field], lasts_s: float
@@ -296,6 +275,7 @@ class _Box:
         paths = [field.path for field in source.fields]
         self._measured = [(source, paths.index(f"pose.position.{'xyz'[axis]}")) for axis in axes]
         self.sent: deque[tuple[float, Numbers]] = deque()
+        """The velocities that were commanded, (3,), and when in seconds."""
 
     def way(self, before: Numbers, late_s: float, now_s: float | None) -> Numbers:
         """Return how far the point went to low and high sides since it was seen, (2, 3)."""
@@ -314,11 +294,11 @@ class _Box:
     def keep_inside(
         self, velocity: Numbers, observation: Observation | None, way: Numbers
     ) -> Numbers:
-        """Return the velocity (3,) that does not leave the box while it lasts.
+        """Return the velocity (3,) that does not leave the box while it lasts; outside, it leads back.
 
-        Outside of the box it may only lead back. way: (2, 3), how far the point goes from where it was
-        observed before the velocity is in force, towards low and high sides. What leads to one side makes
-        no room at the opposite one, since something may hold the point back, or start it late.
+        way: (2, 3), how far the point goes from where it was observed before the velocity is in force,
+        towards low and high sides. What leads to one side makes no room at the opposite one, since something
+        may hold the point back, or start it late.
         """
         assert observation is not None, "a workspace needs the gripper's position"
         position = np.array([_read(observation, *source) for source in self._measured])
@@ -333,7 +313,6 @@ def _to_sides(velocity: Numbers, duration_s: float) -> Numbers:
 
 
 def _read(observation: Observation, source: VectorSource, index: int) -> float:
-    """Return a number of an observation as it was in the message."""
     return float(observation[source.name][index]) / source.fields[index].scale
 
 
@@ -357,10 +336,9 @@ class MotionBounds:
 class MotionFilter:
     """Bounds the speeds (n,) of one part of the action, which is commanded once in each tick.
 
-    The speed is bounded always. Acceleration and jerk are bounded from tick to tick, as differences of
-    the commanded speeds, by planning ahead: the acceleration is never so high that the bound of the jerk
-    would not let it end before the wanted speed is reached. Nothing therefore overshoots while the wanted
-    speed stays the same, and the bound of the speed holds without a jump. `speed` is what was commanded last.
+    Acceleration and jerk are bounded from tick to tick by planning ahead: the acceleration is never so high
+    that the bound of the jerk would not let it end before the wanted speed is reached. Nothing therefore
+    overshoots while the wanted speed stays the same. `speed` is what was commanded last.
     """
 
     def __init__(self, groups: Sequence[slice], period_s: float):
@@ -382,7 +360,6 @@ class MotionFilter:
         self.speed = speed.copy()
 
     def halt(self) -> None:
-        """Note that the robot stands still."""
         self.speed = np.zeros_like(self.speed)
         self._acceleration = np.zeros_like(self._acceleration)
 
@@ -428,8 +405,7 @@ def shorten(vector: Numbers, most: float) -> Numbers:
 class RobotDescription:
     """Listens to the URDF of the robot, and hands the limits of its joints to all of `limits`.
 
-    A description that cannot be used is an error in the log, and the limits before it stay in force.
-    One that is published has to come before the robot moves, since its limits would come too late.
+    One that cannot be used is an error in the log. One that is published has to come before the robot moves.
     """
 
     def __init__(self, node: Node, *limits: SafetyLimits):
@@ -448,10 +424,8 @@ class RobotDescription:
         if now_s - self._expected_s < FIRST_S:
             return f"{DESCRIPTION_TOPIC} is published, but has not come yet; its limits are needed"
         self._waits = False
-        self._node.get_logger().warning(
-            f"{DESCRIPTION_TOPIC} is published, but has not come within {FIRST_S:g} s: joints have the "
-            "limits of the contract alone; publish it reliable and transient local"
-        )
+        late = f"{DESCRIPTION_TOPIC} has not come within {FIRST_S:g} s: joints have the contract's limits"
+        self._node.get_logger().warning(f"{late} alone; publish it reliable and transient local")
         return ""
 
     def _on_description(self, message: String) -> None:
@@ -469,14 +443,12 @@ class RobotDescription:
 def read_joint_limits(description: str) -> Mapping[str, JointLimit]:
     """Return the limit of each joint of a URDF, as `robot_description` has it.
 
-    A continuous joint has no range, and a fixed one is left out. Raises `UserError` if the text is no
-    URDF, if it is longer than `LONGEST`, or if a limit is no number.
+    A continuous joint has no range, and a fixed one is left out. Raises `UserError` if the text is no URDF,
+    if it is longer than `LONGEST`, or if a limit is no number.
     """
     if len(description) > LONGEST:
-        raise UserError(
-            f"robot_description has {len(description)} characters; at most {LONGEST} are read: publish "
-            "the URDF without meshes"
-        )
+        count = len(description)
+        raise UserError(f"robot_description has {count} characters; at most {LONGEST} are read")
     if "<!DOCTYPE" in description:  # a few entities can stand for gigabytes
         raise UserError("robot_description has a <!DOCTYPE>, which no URDF needs; remove it")
     try:
@@ -484,9 +456,7 @@ def read_joint_limits(description: str) -> Mapping[str, JointLimit]:
     except ElementTree.ParseError as error:
         raise UserError(f"robot_description is no URDF ({error}); publish a URDF") from error
     if robot.first != "robot":
-        raise UserError(
-            f"robot_description is no URDF, its first element is <{robot.first}>; publish a URDF"
-        )
+        raise UserError(f"robot_description is no URDF: its first element is <{robot.first}>")
     return {
         str(joint.get("name")): _limit(joint, limits[0] if limits else None)
         for joint, limits in robot.joints
@@ -498,30 +468,25 @@ class _Robot:
     """What is read of a URDF, as a target of the XML parser: a tree takes long to make and to throw away."""
 
     def __init__(self) -> None:
-        self.first = ""
-        """The name of the first element."""
         self.joints: list[tuple[Attributes, list[Attributes]]] = []
         """The attributes of each joint, and those of its limits."""
-        self._open: list[list[Attributes] | None] = []
+        self.first = ""
+        """The name of the first element."""
+        self._open: list[list[Attributes] | None] = [None]
         """For each element that has not ended, the limits of the joint that it is, or None."""
 
     def start(self, tag: str, attributes: Attributes) -> None:
-        """Take note of an element that begins."""
         self.first = self.first or tag
-        limits = self._open[-1] if self._open else None
-        if tag == "limit" and limits is not None:
+        if tag == "limit" and (limits := self._open[-1]) is not None:
             limits.append(attributes)
-        own: list[Attributes] | None = [] if tag == "joint" else None
-        self._open.append(own)
-        if own is not None:
+        self._open.append([] if tag == "joint" else None)
+        if (own := self._open[-1]) is not None:
             self.joints.append((attributes, own))
 
     def end(self, tag: str) -> None:
-        """Take note that the newest element has ended."""
         self._open.pop()
 
     def close(self) -> _Robot:
-        """Return what was read."""
         return self
 
 
@@ -534,9 +499,7 @@ def _parse(text: str) -> _Robot:
         if ">" in piece:
             tag_begin = begin
         elif begin - tag_begin > LONGEST_TAG:  # a tag is parsed at once when it ends
-            raise UserError(
-                f"robot_description has more than {LONGEST_TAG} characters without a '>'; publish a URDF"
-            )
+            raise UserError(f"robot_description: more than {LONGEST_TAG} characters without a '>'")
         parser.feed(piece)
     return cast(_Robot, parser.close())
 
@@ -544,7 +507,7 @@ def _parse(text: str) -> _Robot:
 def _limit(joint: Attributes, limit: Attributes | None) -> JointLimit:
     if limit is None:
         return NO_LIMIT
-    name = joint.get("name")
+    what, joint_name = "robot_description has", f"joint '{joint.get('name')}'"
 
     def number(key: str, default: float) -> float:
         text = limit.get(key, str(default))
@@ -553,22 +516,15 @@ def _limit(joint: Attributes, limit: Attributes | None) -> JointLimit:
         except ValueError:
             found = math.nan
         if math.isnan(found):
-            raise UserError(
-                f"robot_description has {key}={text!r} for joint '{name}'; give a number in the URDF"
-            )
+            raise UserError(f"{what} {key}={text!r} for {joint_name}; give a number")
         return found
 
-    # A velocity of 0 stands for an unknown one in many URDF files.
-    velocity = number("velocity", math.inf) or math.inf
+    velocity = number("velocity", math.inf) or math.inf  # 0 stands for an unknown one in many files
     if velocity < 0:
-        raise UserError(
-            f"robot_description has velocity {velocity:g} for joint '{name}'; give 0 or more in the URDF"
-        )
+        raise UserError(f"{what} velocity {velocity:g} for {joint_name}; give 0 or more")
     if joint.get("type") == "continuous":
         return JointLimit(velocity=velocity)
     lower, upper = number("lower", 0.0), number("upper", 0.0)
     if lower > upper:
-        raise UserError(
-            f"robot_description has lower {lower:g} above upper {upper:g} for joint '{name}'; mend it"
-        )
+        raise UserError(f"{what} lower {lower:g} above upper {upper:g} for {joint_name}")
     return JointLimit(lower, upper, velocity)

@@ -31,7 +31,6 @@ class MemoryTopic:
         """The memory after the last call. To read it never waits for the network."""
 
     def publish(self, report: MemoryReport) -> None:
-        """Publish the state of the memory after a call."""
         self.report = report
         self._publisher.publish(report.to_message())
 
@@ -41,9 +40,8 @@ def save_snapshot(path: str | Path, snapshot: Mapping[str, npt.NDArray[Any]]) ->
     try:
         write_atomically(Path(path), snapshot_to_bytes(snapshot))
     except OSError as error:
-        raise UserError(
-            f"cannot write the snapshot {path} ({error.strerror}); set another snapshot_path"
-        ) from error
+        problem = f"cannot write the snapshot {path} ({error.strerror})"
+        raise UserError(f"{problem}; set another snapshot_path") from error
 
 
 def load_snapshot(path: str | Path) -> dict[str, npt.NDArray[Any]]:
@@ -51,25 +49,18 @@ def load_snapshot(path: str | Path) -> dict[str, npt.NDArray[Any]]:
     try:
         return read_snapshot(Path(path))
     except FileNotFoundError as error:
-        raise UserError(
-            f"no snapshot at {path}; call snapshot_memory first, or set snapshot_path"
-        ) from error
+        raise UserError(f"no snapshot at {path}; call snapshot_memory first") from error
     except (OSError, UserError) as error:
-        raise UserError(
-            f"{path} is not a memory snapshot ({error}); take a new one with snapshot_memory"
-        ) from error
+        raise UserError(f"{path} is not a memory snapshot ({error}); take a new one") from error
 
 
 class Recovery:
     """The file `recovery_path` of a running episode, from which a respawned process continues.
 
-    If the file is there when a process starts, the process before it has crashed. Whether the robot then goes
-    on by itself, or waits for a person, is the parameter `resume_after_crash`. The file is written after
-    ticks, and at once when the memory is reset, erased or restored. It is not flushed to the disk: the crash
-    of a process does not need that, and a power cut ends the episode anyway.
-
-    Without the parameter, no method does anything. `executed` and `save` belong to the thread of the
-    network, which alone changes the memory.
+    If the file is there when a process starts, the process before it has crashed; `resume_after_crash` says
+    what follows. It is written after ticks, and at once when the memory is reset, erased or restored, but not
+    flushed to the disk: a power cut ends the episode anyway. Without the parameter, no method does anything.
+    `executed` and `save` belong to the thread of the network.
     """
 
     def __init__(self, loop: ControlLoop, parameters: PolicyParameters, logger: RcutilsLogger):
@@ -105,7 +96,6 @@ class Recovery:
         return "goes on by itself" if self._resumes(contract) else "stands still until rearm"
 
     def _resumes(self, contract: RobotContract) -> bool:
-        """Return whether the robot moves on after a crash by itself; see `resume_after_crash`."""
         # Every contract but that of the simulated robot, unchanged, is that of a real one.
         simulated = self._parameters.lockstep or contract == load_contract()
         return {"always": True, "never": False}.get(self._parameters.resume_after_crash, simulated)
@@ -113,8 +103,9 @@ class Recovery:
     def _load(self, path: Path) -> str:
         """Load the memory, and return an empty text, or why it is empty."""
         age_s, most_s = time.time() - path.stat().st_mtime, self._parameters.recovery_max_age_s
-        # An age below 0 means that the clock was set back, such as at the start of a computer.
-        if abs(age_s) > most_s:
+        if (
+            abs(age_s) > most_s
+        ):  # below 0 where the clock was set back, as at the start of a computer
             limit = f"recovery_max_age_s is {most_s:g}"
             return f"the memory is empty, since {path} is {age_s:.0f} s old and {limit}"
         try:
@@ -125,7 +116,7 @@ class Recovery:
         return ""
 
     def executed(self, command: Vector) -> None:
-        """Note the command (A,) in force, as `ControlLoop.executed`, and save the memory if it is time."""
+        """Note the command (A,) in force, and save the memory if it is time."""
         self._loop.executed(command)
         if not 0 <= self._loop.last_stamp_ns - self._saved_ns < self._period_ns:
             self.save()
@@ -142,9 +133,8 @@ class Recovery:
             partial.replace(self._path)
         except OSError as error:
             self._over = True
-            self._logger.warning(
-                f"cannot write {self._path} ({error.strerror}); set recovery_path to another path"
-            )
+            problem = f"cannot write {self._path} ({error.strerror})"
+            self._logger.warning(f"{problem}; set recovery_path to another")
 
     def mark(self, *, active: bool) -> None:
         """Note whether the node is active, which a respawned process shall then be as well."""

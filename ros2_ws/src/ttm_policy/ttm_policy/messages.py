@@ -1,9 +1,8 @@
 """Converts observations and actions to ROS messages and back, by a contract.
 
-Numbers are transferred exactly. A float32 is stored in a message's float64, scaled if the contract
-says so, and rounded to float32 when it is read. The two float64 operations have a relative error
-below 2**-51, and a float32 has a precision of 2**-24, so that rounding always returns the bits that
-were sent.
+Numbers are transferred exactly: a float32 is stored in a message's float64, scaled if the contract says so,
+and rounded to float32 when it is read. The two float64 operations have a relative error below 2**-51, and a
+float32 a precision of 2**-24.
 """
 
 from __future__ import annotations
@@ -19,10 +18,11 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from builtin_interfaces.msg import Duration, Time
+from builtin_interfaces.msg import Time
 from geometry_msgs.msg import PoseStamped, Twist, TwistStamped
 from nav_msgs.msg import Odometry
 from PIL import Image as PillowImage
+from rclpy.duration import Duration
 from sensor_msgs.msg import CompressedImage, Image, JointState
 from std_msgs.msg import Bool, String
 from std_srvs.srv import Trigger
@@ -94,57 +94,43 @@ def image_to_frame(
     Raises `MalformedObservation` for damaged messages, and for frames of another size unless the
     contract allows to resize them.
     """
-    read = _decode if isinstance(message, CompressedImage) else _unpack
-    return resize_frame(read(message, source, camera), camera.height, camera.width)
-
-
-def _check_size(size: tuple[int, ...], source: ImageSource, camera: CameraSpec) -> None:
-    frames = f"camera '{camera.name}' ({source.topic}) gives {size[1]}x{size[0]} frames"
-    if size[0] * size[1] > MAX_PIXELS:
-        raise MalformedObservation(
-            f"{frames}, and at most {MAX_PIXELS} pixels are taken; lower the driver's resolution"
-        )
-    if size != (camera.height, camera.width) and not source.resize:
-        raise MalformedObservation(
-            f"{frames}; the policy needs {camera.width}x{camera.height}: set `resize: true` in the contract"
-        )
-
-
-def _unpack(message: Image, source: ImageSource, camera: CameraSpec) -> Frame:
-    """Return the raw pixels as RGB. Rows may be padded; each takes `step` bytes."""
-    depth = _DEPTH.get(message.encoding)
-    if depth is None:
-        raise MalformedObservation(
-            f"camera '{source.name}' ({source.topic}) has encoding "
-            f"'{printable(message.encoding, 50)}'; publish one of {', '.join(_DEPTH)}"
-        )
-    row_bytes = message.width * depth
-    if (
-        message.step < row_bytes
-        or len(message.data) < message.step * message.height
-        or not message.height * row_bytes
-    ):
-        raise MalformedObservation(
-            f"camera '{source.name}' ({source.topic}) claims {message.width}x{message.height} "
-            f"{message.encoding} with {message.step} bytes a row, but sent {len(message.data)} bytes; "
-            "check the camera driver"
-        )
-    _check_size((message.height, message.width), source, camera)
-    data = np.frombuffer(message.data, dtype=np.uint8, count=message.step * message.height)
-    rows = data.reshape(message.height, message.step)[:, :row_bytes]
-    pixels = rows.reshape(message.height, message.width, depth)
-    return np.ascontiguousarray(pixels[:, :, _CHANNELS[message.encoding]])
-
-
-def _decode(message: CompressedImage, source: ImageSource, camera: CameraSpec) -> Frame:
-    data = bytes(message.data)
+    what, wanted = f"camera '{source.name}' ({source.topic})", (camera.height, camera.width)
+    compressed = isinstance(message, CompressedImage)
+    data = bytes(message.data) if compressed else b""
     try:
-        _check_size(image_size(data), source, camera)
-        return decode_image(data)
+        height, width = image_size(data) if compressed else _raw_size(message)
+        frames = f"{what} gives {width}x{height} frames"
+        if height * width > MAX_PIXELS:
+            raise MalformedObservation(f"{frames}; at most {MAX_PIXELS} pixels are taken")
+        if (height, width) != wanted and not source.resize:
+            raise MalformedObservation(
+                f"{frames}; the policy needs {wanted[1]}x{wanted[0]}: set `resize: true` in the contract"
+            )
+        frame = decode_image(data) if compressed else _unpacked(message)
     except OSError as error:
-        raise MalformedObservation(
-            f"camera '{source.name}' ({source.topic}) sent a compressed image that cannot be used: {error}"
-        ) from error
+        raise MalformedObservation(f"{what} sent an image that cannot be used: {error}") from error
+    return resize_frame(frame, *wanted)
+
+
+def _raw_size(message: Image) -> tuple[int, int]:
+    """Return height and width of raw pixels. Raises `OSError` if the message does not hold as many."""
+    if message.encoding not in _DEPTH:
+        encoding, known = printable(message.encoding, 50), ", ".join(_DEPTH)
+        raise OSError(f"its encoding is '{encoding}'; publish one of {known}")
+    height, width, step, given = message.height, message.width, message.step, len(message.data)
+    row_bytes = width * _DEPTH[message.encoding]
+    if step < row_bytes or given < step * height or not height * row_bytes:
+        claim = f"it claims {width}x{height} {message.encoding} with {step} bytes a row"
+        raise OSError(f"{claim}, but sent {given} bytes; check the camera driver")
+    return height, width
+
+
+def _unpacked(message: Image) -> Frame:
+    """Return raw pixels as RGB. Rows may be padded; each takes `step` bytes."""
+    height, width, depth = message.height, message.width, _DEPTH[message.encoding]
+    data = np.frombuffer(message.data, dtype=np.uint8, count=message.step * height)
+    pixels = data.reshape(height, message.step)[:, : width * depth].reshape(height, width, depth)
+    return np.ascontiguousarray(pixels[:, :, _CHANNELS[message.encoding]])
 
 
 def frame_to_image(frame: Frame, source: ImageSource, stamp: Time) -> Image | CompressedImage:
@@ -176,14 +162,17 @@ def write_vector(message: Any, source: VectorSource, values: Vector) -> None:
 
 
 def write_field(message: Any, path: str, value: float) -> None:
-    """Set the number at a dotted path, or append it to a `JointState` under the joint's name."""
+    """Set the number at a dotted path, or append it to a message of joints under the joint's name."""
     if isinstance(message, JointState):
         message.name.append(path)
         message.position.append(value)
-        return
-    *parents, last = path.split(".")
-    parent = reduce(getattr, parents, message)
-    setattr(parent, last, type(getattr(parent, last))(value))
+    elif isinstance(message, JointTrajectory):
+        message.joint_names.append(path)
+        message.points[0].positions.append(value)
+    else:
+        *parents, last = path.split(".")
+        parent = reduce(getattr, parents, message)
+        setattr(parent, last, type(getattr(parent, last))(value))
 
 
 def _get(message: Any, field: Field, source: VectorSource) -> float:
@@ -192,15 +181,14 @@ def _get(message: Any, field: Field, source: VectorSource) -> float:
     names = list(message.name)
     if names.count(field.path) > 1:
         raise MalformedObservation(
-            f"joint '{field.path}' is twice in one message of {source.topic}; name each joint once"
+            f"joint '{field.path}' is twice in one message of {source.topic}"
         )
     try:
         return float(message.position[names.index(field.path)])
     except (ValueError, IndexError):
-        raise MissingObservation(
-            f"joint '{field.path}' is not in {source.topic}, which has: "
-            f"{printable(', '.join(names), 500) or 'none'}"
-        ) from None
+        known = printable(", ".join(names), 500) or "none"
+        missing = f"joint '{field.path}' is not in {source.topic}, which has: {known}"
+        raise MissingObservation(missing) from None
 
 
 def _is_number(message: Any, path: str) -> bool:
@@ -226,11 +214,10 @@ def observation_messages(
     *,
     complete: Callable[[Any, Source], None] = _name_frame,
 ) -> dict[str, Any]:
-    """Return the message of each topic, all with one stamp.
+    """Return the message of each topic, all with one stamp. Inputs of one topic share its message.
 
-    values: for each input of the contract, (H, W, 3) uint8 or (K,) float32. Inputs of one topic share
-    its message. complete: fills in what the contract says nothing about; by default the frame that the
-    contract asks for.
+    values: for each input, (H, W, 3) uint8 or (K,) float32. complete: fills in what the contract says
+    nothing about; by default the frame that the contract asks for.
     """
     messages: dict[str, Any] = {}
     for source in contract.inputs:
@@ -263,17 +250,16 @@ def rotation_between(before: npt.ArrayLike, after: npt.ArrayLike) -> Numbers:
 class CommandCodec:
     """Converts actions (A,) float32 to one message for each topic, and back.
 
-    Parts of the action that share a topic share one message: arm translation and rotation are one twist
-    for MoveIt Servo.
+    Parts of the action that share a topic share one message, such as a twist for MoveIt Servo.
     """
 
     def __init__(self, contract: RobotContract, spec: PolicySpec, *, cmd_vel_stamped: bool = True):
         self.contract, self.spec = contract, spec
         self.sinks: dict[str, list[ActionSink]] = {}
         for sink in contract.actions:
-            self.sinks.setdefault(sink.topic, []).append(
-                sink if cmd_vel_stamped else _unstamped(sink)
-            )
+            sent = sink if cmd_vel_stamped else _unstamped(sink)
+            self.sinks.setdefault(sink.topic, []).append(sent)
+        self.motion_topics = [t for t, sinks in self.sinks.items() if sinks[0].type in MOTION_TYPES]
 
     def types(self) -> dict[str, Any]:
         """Return the message class of each topic."""
@@ -286,11 +272,7 @@ class CommandCodec:
     def stop(self, stamp: Time) -> dict[str, Any]:
         """Return zero commands for all topics that move the robot; the gripper keeps what it holds."""
         zero = np.zeros(self.spec.action_size, dtype=np.float32)
-        return {
-            topic: self._message(sinks, zero, stamp)
-            for topic, sinks in self.sinks.items()
-            if sinks[0].type in MOTION_TYPES
-        }
+        return {t: self._message(self.sinks[t], zero, stamp) for t in self.motion_topics}
 
     def decode(self, messages: Mapping[str, Any], otherwise: Vector | None = None) -> Vector:
         """Return the action (A,) that `encode` was given, bit for bit.
@@ -298,9 +280,9 @@ class CommandCodec:
         otherwise: (A,), the values of topics without a message; zeros by default. Raises `UserError` for a
         message that lacks a joint, or holds a value that is not finite.
         """
-        values = (
-            np.zeros(self.spec.action_size, np.float32) if otherwise is None else otherwise.copy()
-        )
+        values = np.zeros(self.spec.action_size, np.float32)
+        if otherwise is not None:
+            values[:] = otherwise
         for topic, message in messages.items():
             for sink in self.sinks[topic]:
                 values[self.spec.action_slices[sink.name]] = self._read(message, sink, topic)
@@ -310,11 +292,11 @@ class CommandCodec:
         message = MESSAGE_TYPES[sinks[0].type]()
         if hasattr(message, "header"):
             message.header.stamp, message.header.frame_id = stamp, self.contract.base_frame
+        if isinstance(message, JointTrajectory):
+            reach = Duration(nanoseconds=round(self.spec.control_dt_s * 1e9)).to_msg()
+            message.points.append(JointTrajectoryPoint(time_from_start=reach))
         for sink in sinks:
             numbers = self._scaled(sink, values[self.spec.action_slices[sink.name]])
-            if isinstance(message, JointTrajectory):
-                self._add_joints(message, sink, numbers)
-                continue
             for field, number in zip(sink.fields, numbers, strict=True):
                 write_field(message, field.path, number)
         return message
@@ -331,16 +313,6 @@ class CommandCodec:
             raise ArithmeticError(f"'{sink.name}' would be sent as {numbers}; nothing is sent")
         return numbers
 
-    def _add_joints(
-        self, message: JointTrajectory, sink: ActionSink, positions: list[float]
-    ) -> None:
-        if not message.points:
-            seconds, nanoseconds = divmod(round(self.spec.control_dt_s * 1e9), 1_000_000_000)
-            reach = Duration(sec=seconds, nanosec=nanoseconds)
-            message.points.append(JointTrajectoryPoint(time_from_start=reach))
-        message.joint_names.extend(field.path for field in sink.fields)
-        message.points[0].positions.extend(positions)
-
     def _read(self, message: Any, sink: ActionSink, topic: str) -> Vector:
         period_s = self.spec.control_dt_s if sink.per_second else 1.0
         where = self.spec.action_slices[sink.name]
@@ -351,9 +323,7 @@ class CommandCodec:
         with np.errstate(over="ignore"):  # it is infinite then
             part = np.array(numbers, dtype=np.float32)
         if not np.isfinite(part).all():
-            raise UserError(
-                f"a command of '{topic}' has {numbers} for '{sink.name}', which are not all finite"
-            )
+            raise UserError(f"a command of '{topic}' has {numbers} for '{sink.name}': not finite")
         return part
 
 
@@ -369,13 +339,11 @@ def _number(message: Any, path: str, topic: str) -> float:
     if isinstance(message, JointTrajectory):
         names = list(message.joint_names)
         try:
-            place = names.index(path)
-            return float(message.points[0].positions[place])
+            return float(message.points[0].positions[names.index(path)])
         except (ValueError, IndexError):
-            raise UserError(
-                f"a command of '{topic}' has no position of joint '{path}', but its joints are "
-                f"{printable(', '.join(names), 200) or 'none'}; end the node that sends it"
-            ) from None
+            known = printable(", ".join(names), 200) or "none"
+            missing = f"a command of '{topic}' has no position of joint '{path}', but of: {known}"
+            raise UserError(f"{missing}; end the node that sends it") from None
     return float(reduce(getattr, path.split("."), message))
 
 
@@ -383,9 +351,7 @@ def _number(message: Any, path: str, topic: str) -> float:
 class ResetReply:
     """The answer of the services `~/reset_memory` and `~/erase_memory`, as JSON in its message.
 
-    A simulator that begins an episode can thereby check that the memory was reset under its instruction,
-    the one in force, and not under an older one because the instruction had not arrived yet. `tick` counts
-    the ticks since the reset.
+    A simulator learns from it whether its instruction had arrived. `tick` counts the ticks since the reset.
     """
 
     instruction: str

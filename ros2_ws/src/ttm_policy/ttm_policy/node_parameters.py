@@ -30,10 +30,7 @@ from ttm_policy.parameters import DeclaredParameter, NodeParameters, parameters_
 
 Parameters = TypeVar("Parameters", bound=NodeParameters)
 MOST_IN_A_CALL = 200
-"""So many names or values one call of a parameter service may have: more than any node declares.
-
-A call holds the thread of the node, and with it the ticks, for as long as it takes.
-"""
+"""So many names or values one call of a parameter service may have, since it holds the thread of the node."""
 LARGEST_INTEGER = 2**63 - 1
 """The upper end of the range of an integer parameter that has only a lower limit."""
 _LISTS = {
@@ -48,16 +45,13 @@ _LISTS = {
 
 
 def declare_parameters(
-    node: Node,
-    node_parameters: type[NodeParameters],
-    on_change: Callable[[], None] | None = None,
+    node: Node, node_parameters: type[NodeParameters], on_change: Callable[[], None] | None = None
 ) -> None:
     """Declare all parameters with their help texts and ranges. Integers are accepted for doubles.
 
-    on_change: called after a live parameter of the running node was set; the others are read-only.
-    Raises `UserError` if the value that was given at the start has a wrong type or is out of range.
-    From then on ROS refuses such values. The node's parameter services refuse calls with more than
-    `MOST_IN_A_CALL` names or values.
+    on_change: called after a live parameter of the running node was set; the others are read-only. Raises
+    `UserError` if a value that was given at the start has a wrong type or is out of range. The parameter
+    services refuse such values later, and calls with more than `MOST_IN_A_CALL` names or values.
     """
     declared = {parameter.name: parameter for parameter in parameters_of(node_parameters)}
     given = [

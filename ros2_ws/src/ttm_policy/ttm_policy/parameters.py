@@ -1,9 +1,7 @@
 """The parameters of the nodes: names, types, defaults, units, ranges and help, declared once.
 
-A node has a dataclass whose fields are its parameters. The nodes (`ttm_policy.node_parameters`), the
-launch arguments (`ttm_policy.launching`), the options of `ttm robot` and the tables in
-`ros2_ws/docs/parameters.md` are made from these dataclasses. This module imports no ROS, so that programs
-can read it where ROS is not installed.
+The fields of a dataclass are the parameters of a node. The nodes, the launch arguments, the options of
+`ttm robot` and the tables in `ros2_ws/docs/parameters.md` are made from them. This module imports no ROS.
 
     python -m ttm_policy.parameters        (print the tables of that page)
 """
@@ -64,10 +62,9 @@ def file_path(default: str, text: str) -> Any:
 
 
 def seconds(default: float, text: str, **about: Any) -> Any:
-    """Return the field of a time in seconds, from 0 on unless `about` says otherwise."""
-    return param(
-        default, text, unit="s", **({} if "positive" in about else {"minimum": 0}), **about
-    )
+    """Return the field of a time in seconds, from 0 on unless it is `positive`."""
+    least = None if about.get("positive") else 0
+    return param(default, text, unit="s", minimum=least, **about)
 
 
 @dataclass(frozen=True)
@@ -134,20 +131,18 @@ def _declared(node_parameters: Any) -> tuple[DeclaredParameter, ...]:
         if about is None:
             kind, about = get_args(kind)
         choices = get_args(kind) if get_origin(kind) is Literal else ()
-        declared.append(
-            DeclaredParameter(item.name, str if choices else kind, item.default, choices, about)
-        )
+        kind = str if choices else kind
+        declared.append(DeclaredParameter(item.name, kind, item.default, choices, about))
     return tuple(sorted(declared, key=lambda parameter: parameter.about.is_limit))
 
 
 def require_known(
     kind: str, given: Iterable[str], known: Iterable[str], cutoff: float = 0.75
 ) -> list[str]:
-    """Return the names in `given` that are not in `known`; ROS itself ignores them.
+    """Return the names in `given` that are not in `known`. kind: what they are, for the message.
 
-    kind: what they are, for the message. cutoff: how alike two names must be, of 1. Raises `UserError` if
-    one of them looks like a known name with a typing error, since the robot would otherwise move with the
-    default of what was meant.
+    Raises `UserError` if one is as alike as `cutoff` to a known name: a typing error, with which the robot
+    would move with the default of what was meant.
     """
     names = list(known)
     strangers = [name for name in given if name not in names]
@@ -165,24 +160,20 @@ Instruction = Annotated[
 ContractPath = Annotated[
     str,
     Parameter(
-        "YAML file that maps topics to the policy's inputs and outputs. By default that of the "
-        "simulated robot.",
+        "YAML file that maps topics to the policy's inputs and outputs. By default the simulated robot's.",
         is_path=True,
     ),
 ]
-Autostart = Annotated[
-    bool,
-    Parameter("Configure and activate the node at the start. If false, it waits for transitions."),
-]
+Autostart = Annotated[bool, Parameter("Configure and activate the node at the start.")]
 StampedBaseCommands = Annotated[
     bool, Parameter("Base commands are TwistStamped messages. If false, they are Twist messages.")
 ]
 SpecSource = Annotated[
     str,
     Parameter(
-        "What the episodes are like: a checkpoint, other episodes, or a YAML file. The YAML file is "
-        "that of `ttm data show --spec`, and gives the parts of the action their limits; without "
-        "one, they have none. `shipped`, the policy of the project, is the default for its contract.",
+        "What the episodes are like: a checkpoint, other episodes, or a YAML file. The file is that of "
+        "`ttm data show --spec`, which limits the parts of the action. `shipped`, the policy of the "
+        "project, is the default for its contract.",
         is_path=True,
     ),
 ]
@@ -193,25 +184,20 @@ ControlRate = Annotated[
 BondHeartbeatPeriod = Annotated[
     float,
     Parameter(
-        "Time between heartbeats for Nav2; 0 for no bond. They show its lifecycle manager that the "
-        "active node is alive, and need the ROS package bond.",
+        "Time between heartbeats for Nav2; 0 for no bond. They need the ROS package bond.",
         unit="s",
         minimum=0,
         maximum=2,
     ),
 ]
 EStopRearm = Annotated[
-    bool,
-    Parameter(
-        "Whether an emergency stop ends only with the service rearm. If false, the robot goes on "
-        "by itself as soon as it is released."
-    ),
+    bool, Parameter("Whether an emergency stop ends only with the service rearm.")
 ]
 EStopTimeout = Annotated[
     float,
     Parameter(
-        "Longest silence of e_stop without a stop; 0 for any. With a value above 0 "
-        "the robot does not move before the first message, either.",
+        "Longest silence of e_stop without a stop; 0 for any. Otherwise the robot also waits for the "
+        "first message.",
         unit="s",
         minimum=0,
         maximum=60,
@@ -219,10 +205,6 @@ EStopTimeout = Annotated[
 ]
 LONGEST_AGE_S = 60.0
 """The upper end of `max_age_s`. A robot that may see nothing for longer moves blindly."""
-
-
-# Limits of what is sent to the robot. They bound the numbers in the messages, after `scale` and
-# `per_second` of the contract.
 
 
 def _limit(what: str, unit: str, default: float = math.inf, most: float | None = None) -> Any:
@@ -233,7 +215,10 @@ def _limit(what: str, unit: str, default: float = math.inf, most: float | None =
 
 @dataclass(frozen=True)
 class LimitParameters(NodeParameters):
-    """Limits of speed, and of acceleration and jerk, which may be inf for none."""
+    """Limits of speed, and of acceleration and jerk, which may be inf for none.
+
+    They bound the numbers in the messages, after `scale` and `per_second` of the contract.
+    """
 
     max_forward_m_s: float = _limit("the base's speed, both ways", "m/s", 0.5, most=10)
     max_forward_accel_m_s2: float = _limit("the base's acceleration", "m/s²")
@@ -300,9 +285,7 @@ Resume = Literal["in_simulation", "always", "never"]
 class PolicyParameters(LimitParameters):
     """The parameters of `policy_node`. The tick rate is not among them: the checkpoint holds it."""
 
-    checkpoint: str = file_path(
-        "", "The policy's .safetensors file. By default that of the project."
-    )
+    checkpoint: str = file_path("", "The policy's .safetensors file. By default the project's.")
     instruction: Instruction = ""
     contract: ContractPath = ""
     device: str = param("cpu", "Torch device of the network, such as cpu or cuda.")
@@ -310,9 +293,7 @@ class PolicyParameters(LimitParameters):
         "auto", "What runs the network. auto takes openvino on a CPU and torch elsewhere."
     )
     precision: Precision = param(
-        "float32",
-        "Precision of the network. bfloat16 shortens the ticks of large networks on a CPU, "
-        "with an error of about 0.4 % of the command.",
+        "float32", "Precision of the network. bfloat16 is faster on a CPU, and 0.4 % off."
     )
     execution: str = param(NEWEST, EXECUTION_HELP)
     threads: int = param(
@@ -325,8 +306,7 @@ class PolicyParameters(LimitParameters):
     )
     start_on_instruction: bool = param(
         True,
-        "Whether the robot moves as soon as there is an instruction. If false, it stands still "
-        "until the service start or the action execute_instruction begins a goal.",
+        "Whether the robot moves as soon as there is an instruction. If false, it waits for a goal.",
     )
     goal_timeout_s: float = seconds(
         0.0, "Time limit of a goal that has none of its own; 0 for none.", live=True
@@ -338,24 +318,22 @@ class PolicyParameters(LimitParameters):
     )
     max_age_s: float = seconds(
         0.5,
-        "Largest accepted age of an observation. The robot stands still while the oldest input "
-        "is older, or has a stamp that is further ahead of the clock.",
+        "Largest accepted age of an observation. Otherwise the robot stands still.",
         positive=True,
         maximum=LONGEST_AGE_S,
         live=True,
     )
     stop_after_s: float = seconds(
         2.0,
-        "Time without good observations before a stop. After it, the robot stands still until "
-        "the memory is reset, the instruction changes, or the node is activated again.",
+        "Time without good observations before a stop. It lasts until the memory is reset, the "
+        "instruction changes, or the node is activated again.",
         live=True,
     )
     e_stop_rearm: EStopRearm = True
     e_stop_timeout_s: EStopTimeout = 0.0
     command_rate_hz: float = param(
         30.0,
-        "How often a command is sent again until the next tick. Controllers with a short "
-        "time-out, such as MoveIt Servo with 0.1 s, need 20 to 50; 0 sends each command once.",
+        "How often a command is sent again until the next tick. 0 sends each command once.",
         unit="Hz",
         minimum=0,
         maximum=200,
@@ -374,8 +352,8 @@ class PolicyParameters(LimitParameters):
     )
     recovery_path: str = file_path(
         "",
-        "File that keeps the memory while an episode runs. A process that is started again after "
-        "a crash goes on with it. It is removed when the process ends in order.",
+        "File that keeps the memory while an episode runs. A process that is started again after a crash "
+        "goes on with it.",
     )
     recovery_period_s: float = seconds(
         0.0, "Time between writes of recovery_path; 0 for every tick."
@@ -387,9 +365,8 @@ class PolicyParameters(LimitParameters):
     )
     resume_after_crash: Resume = param(
         "in_simulation",
-        "Go on after a crash. Otherwise a robot whose policy is started again with a recovery_path "
-        "stands still until the service rearm. in_simulation goes on in lockstep and with the "
-        "contract of the simulated robot alone.",
+        "Go on after a crash. Otherwise the robot stands still until the service rearm. in_simulation "
+        "goes on in lockstep and with the contract of the simulated robot alone.",
     )
 
 
@@ -403,8 +380,7 @@ class SimParameters(NodeParameters):
 
     env: str = param(
         KITCHEN,
-        "Gymnasium ID of the environment. The module that registers it may stand before it, as in "
-        "my_package:MyEnv-v0.",
+        "Gymnasium ID of the environment. A module may stand before it, as in my_package:MyEnv-v0.",
     )
     task: str = param(
         "",
@@ -426,8 +402,7 @@ class SimParameters(NodeParameters):
     )
     probe: ProbeOverRos = param(
         "live",
-        "What is done to the policy's memory. erase empties it once, at the first tick at which "
-        "a memory task lets the robot act, by the service erase_memory.",
+        "What is done to the policy's memory. erase empties it once, when the robot may act first.",
     )
     max_ticks: int = param(
         0, "Length limit of an episode; 0 for the task's own.", unit="ticks", minimum=0
@@ -439,14 +414,12 @@ class SimParameters(NodeParameters):
     contract: ContractPath = ""
     lockstep: bool = param(
         False,
-        "Wait for the command of each observation. The parameter lockstep of policy_node must be "
-        "the same. If false, time runs on as on a robot.",
+        "Wait for the command of each observation. The parameter of policy_node must be the same.",
     )
     driver: Literal["policy", "person"] = param(
         "policy",
-        "Who drives. For a person, scenes go on until an episode is recorded, or the services "
-        "next_scene or same_scene begin another one; no policy is waited for, and time runs on: "
-        "lockstep must be false.",
+        "Who drives. For a person, scenes go on until an episode is recorded, or the services next_scene "
+        "or same_scene begin another one. lockstep must be false.",
     )
     rate: float = param(
         0.0,
@@ -455,8 +428,7 @@ class SimParameters(NodeParameters):
     )
     command_delay_s: float = seconds(
         0.0,
-        "How late the robot carries out its commands. In real time this adds to the time that the "
-        "policy takes. The policy does not know of it.",
+        "How late the robot carries out its commands. The policy does not know of it.",
         maximum=LONGEST_DELAY_S,
     )
     cmd_vel_stamped: StampedBaseCommands = True
@@ -476,9 +448,7 @@ class SimParameters(NodeParameters):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.driver == "person" and self.lockstep:
-            raise UserError(
-                "a person cannot drive in lockstep, but lockstep is true; set it to false"
-            )
+            raise UserError("a person cannot drive while lockstep is true; set it to false")
 
     @property
     def condition(self) -> Condition:
@@ -519,8 +489,7 @@ class RecorderParameters(NodeParameters):
     cmd_vel_stamped: StampedBaseCommands = True
     simulator: str = param(
         "",
-        "Name of the simulated robot that begins its scene again for each episode. That is for a policy "
-        "that drives from the start of a scene. Empty for none.",
+        "Name of the simulated robot that begins its scene again for each episode. Empty for none.",
     )
     keys: bool = param(False, "Take keys from the terminal. ? lists them.")
     autostart: Autostart = True
@@ -535,14 +504,11 @@ class DrivingParameters(LimitParameters):
     spec: SpecSource = ""
     rate_hz: ControlRate = 0.0
     policy: str = param(
-        "",
-        "Name of the policy node in whose place the person drives. It drives until somebody touches "
-        "the controls, and again when they give back. Empty for none.",
+        "", "Name of the policy node in whose place the person drives. Empty for none."
     )
     max_age_s: float = seconds(
         0.5,
-        "Largest age of what measures the joints and the gripper. The robot stands still while it is "
-        "older.",
+        "Largest age of what measures the joints and the gripper. Otherwise the robot stands still.",
         positive=True,
         maximum=LONGEST_AGE_S,
     )
@@ -561,18 +527,16 @@ class TeleopParameters(DrivingParameters):
 
     source: TeleopDevice = param(
         "keyboard",
-        "What the person drives with. That is the keys of the terminal, a gamepad, the pose of a tracked "
-        "hand, or a leader arm.",
+        "What the person drives with. A pose is that of a tracked hand, a leader is an arm.",
     )
     joystick: str = param(
         "/dev/input/js0",
         "Device of a gamepad of this computer. It is published on the topic `joy` while nobody else "
-        "publishes that, as `joy_node` would. Empty for none.",
+        "does. Empty for none.",
     )
     controls: str = file_path(
         "",
-        "YAML file that says which control drives which value of the action. By default they follow "
-        "from the contract; the node prints them at the start.",
+        "YAML file that says which control drives which value of the action. The node prints them.",
     )
     recorder: str = param(
         "", "Name of the recorder that space, f, d and u on the keyboard call. Empty for none."
@@ -590,18 +554,15 @@ class WebParameters(DrivingParameters):
     )
     host: str = param(
         "127.0.0.1",
-        "Address at which the page is served. By default only programs on this machine can reach it; "
-        "0.0.0.0 serves it to the whole network, without encryption.",
+        "Address at which the page is served. 0.0.0.0 serves the whole network, without encryption.",
     )
     port: int = param(8700, "Port of the page; 0 takes one that is free.", minimum=0, maximum=65535)
     token: str = param(
-        "",
-        "Secret part of the page's address, of letters, digits, - and _. By default it is new at each "
-        "start.",
+        "", "Secret part of the page's address, of letters, digits, - and _. By default a new one."
     )
     page_timeout_s: float = seconds(
         0.5,
-        "Longest silence of the page that drives. After it the robot stops, and another page may drive.",
+        "Longest silence of the page that drives. Then the robot stops, and another page may drive.",
         positive=True,
     )
 
@@ -618,31 +579,23 @@ PARAMETERS: Mapping[str, type[NodeParameters]] = {
 
 def main(_: Sequence[str] = ()) -> None:
     """Print the tables of `ros2_ws/docs/parameters.md`. What several nodes share stands once."""
-    limits = parameters_of(LimitParameters)
-    driving = parameters_of(DrivingParameters)
-    tables = {
-        "Limits of `policy_node`, `teleop_node` and `web_node`": limits,
-        "`policy_node`": _without(parameters_of(PolicyParameters), limits),
-        "`teleop_node` and `web_node`": _without(driving, limits),
-        "`teleop_node`": _without(parameters_of(TeleopParameters), driving),
-        "`web_node`": _without(parameters_of(WebParameters), driving),
-        "`recorder_node`": parameters_of(RecorderParameters),
-        "`sim_node`": parameters_of(SimParameters),
-    }
-    for title, rows in tables.items():
+    tables: tuple[tuple[str, type[NodeParameters], type[NodeParameters] | None], ...] = (
+        ("Limits of `policy_node`, `teleop_node` and `web_node`", LimitParameters, None),
+        ("`policy_node`", PolicyParameters, LimitParameters),
+        ("`teleop_node` and `web_node`", DrivingParameters, LimitParameters),
+        ("`teleop_node`", TeleopParameters, DrivingParameters),
+        ("`web_node`", WebParameters, DrivingParameters),
+        ("`recorder_node`", RecorderParameters, None),
+        ("`sim_node`", SimParameters, None),
+    )
+    for title, kind, shared in tables:
         print(f"{title}:\n\n| parameter | default | range | meaning |\n|---|---|---|---|")
-        for each in rows:
-            default = f"{each.default_text} {each.about.unit}".strip()
-            summary = each.about.help.split(". ")[0].rstrip(".")
-            print(f"| `{each.name}` | {default} | {each.range_text} | {summary} |")
+        for each in parameters_of(kind):
+            if shared is None or each not in parameters_of(shared):
+                default = f"{each.default_text} {each.about.unit}".strip()
+                summary = each.about.help.split(". ")[0].rstrip(".")
+                print(f"| `{each.name}` | {default} | {each.range_text} | {summary} |")
         print()
-
-
-def _without(
-    parameters: Sequence[DeclaredParameter], others: Sequence[DeclaredParameter]
-) -> list[DeclaredParameter]:
-    names = {other.name for other in others}
-    return [each for each in parameters if each.name not in names]
 
 
 if __name__ == "__main__":

@@ -1,8 +1,7 @@
 """The policy as a managed (life-cycle) ROS 2 node: observations in, ticks, commands out.
 
-configure loads the checkpoint and warms it up, activate starts the ticks, deactivate stops the
-policy and then the robot. The memory is kept on deactivation: only a different instruction or
-`~/reset_memory` empties it.
+configure loads the checkpoint, activate starts the ticks, deactivate stops the policy and then the robot. The
+memory is kept on deactivation: only a different instruction or `~/reset_memory` empties it.
 
     ros2 run ttm_policy policy_node --ros-args -p checkpoint:=policy.safetensors
     python -m ttm_policy policy_node --ros-args …            (the same without a ROS install)
@@ -65,12 +64,9 @@ class PolicyNode(ManagedNode):
                 raise UserError("a signal came while the policy was loading")
             if time.monotonic() - published_s > DIAGNOSTICS_PERIOD_S:
                 published_s = time.monotonic()
-                self._publish_diagnostics()
-        self._session = PolicySession(
-            self, loading.result(), parameters, worker=self._worker, diagnostics=self._diagnostics
-        )
-        # From now on a collection passes over all objects of before: to look at them takes 0.2 s, in which
-        # no other thread runs, not even that of the emergency stop.
+                self.publish_diagnostics()
+        self._session = PolicySession(self, loading.result(), parameters, self._worker)
+        # Later collections skip these objects: to look at them would hold all threads for 0.2 s.
         gc.unfreeze()
         gc.collect()
         gc.freeze()
@@ -116,21 +112,12 @@ class PolicyNode(ManagedNode):
         self._end_worker()
 
     def _status(self) -> DiagnosticStatus:
-        """Return the state. A session publishes it as well when it changes."""
         if self._session is not None:
             return self._session.status()
-        return DiagnosticStatus(
-            name=self._diagnostics.name,
-            hardware_id="ttm_policy",
-            level=self._level,
-            message=self._problem,
-        )
+        return DiagnosticStatus(level=self._level, message=self._problem, hardware_id="ttm_policy")
 
     def start(self) -> bool:
-        """Configure and activate the node, and return whether both succeeded.
-
-        A node that was deactivated before it crashed is only configured.
-        """
+        """Configure the node, activate it unless it crashed inactive, and return whether that succeeded."""
         if self.trigger_configure() != SUCCESS or self._interrupted():
             return False
         assert self._session is not None
@@ -140,10 +127,7 @@ class PolicyNode(ManagedNode):
         return bool(self.trigger_activate() == SUCCESS)
 
     def close(self, *, in_order: bool = False) -> None:
-        """Stop the robot before the process ends, and wait until the command has arrived.
-
-        in_order: whether no other process shall go on with the memory.
-        """
+        """Stop the robot before the process ends. in_order: whether none shall go on with the memory."""
         self._closing = True
         if self._session is not None:
             if self._session.active:
@@ -180,7 +164,3 @@ def main() -> NoReturn:
     The exit code is 0 after a signal, 2 for bad parameters, 1 for a failure in a tick.
     """
     end_process(run_with_ros("policy_node", _run))
-
-
-if __name__ == "__main__":
-    main()

@@ -30,10 +30,10 @@ LOOK_AFTER_S = 2.0
 
 
 def run_for_ttm(kind: Callable[..., Options], run: Callable[[Options], int], arguments: str) -> int:
-    """Run a program that `ttm` has started with a JSON object of options, and return its exit code.
+    """Run a program that `ttm` has started with a JSON object of options, of the class `kind`.
 
-    kind: the class of the options. The code is that of `run`, 2 if it raised a `UserError`, which is printed
-    in one line, or 130 after Ctrl-C, which `ttm` gets, too, and prints.
+    The exit code is that of `run`, 2 if it raised a `UserError`, which is printed in one line, or 130 after
+    Ctrl-C, which `ttm` gets, too, and prints.
     """
     try:
         return run(kind(**json.loads(arguments)))
@@ -47,8 +47,7 @@ def run_for_ttm(kind: Callable[..., Options], run: Callable[[Options], int], arg
 def run_with_ros(name: str, run: Callable[[], int]) -> int:
     """Start ROS without its signal handlers, run the program called `name`, and end ROS.
 
-    Returns the exit code: that of `run`, 2 if it raised a `UserError`, which is printed in one line, or 1
-    if it failed otherwise.
+    The exit code is that of `run`, 2 for a `UserError`, which is printed in one line, or 1 for another error.
     """
     rclpy.init(signal_handler_options=SignalHandlerOptions.NO)
     try:
@@ -78,10 +77,7 @@ def steady_timer(node: Node, period_s: float, callback: Callable[[], object]) ->
 
 
 class StopSignals:
-    """`requested` becomes True at the first of `SIGNALS`, so that no callback is interrupted.
-
-    The handlers of rclpy must be off.
-    """
+    """`requested` becomes True at the first of `SIGNALS`. The handlers of rclpy must be off."""
 
     def __init__(self, deadline_s: float | None = None) -> None:
         """deadline_s: end the process at the latest that long after the signal; None for no limit."""
@@ -98,19 +94,15 @@ class StopSignals:
         self.requested = True
 
     def _end(self) -> None:
-        print(
-            f"the process did not end by itself within {self._deadline_s} s of the signal",
-            file=sys.stderr,
-            flush=True,
-        )
+        late = f"the process did not end by itself within {self._deadline_s} s of the signal"
+        print(late, file=sys.stderr, flush=True)
         os._exit(1)
 
 
 def end_process(code: int) -> NoReturn:
-    """End the process at once. Call this when all is closed that others rely on.
+    """End the process at once, when all is closed that others rely on.
 
-    An ordinary exit takes down every library and its threads, which lasts seconds with torch, and waits
-    for a network or a language model that is still at work.
+    An ordinary exit takes seconds with torch, and waits for a network or a language model that is at work.
     """
     sys.stdout.flush()
     sys.stderr.flush()

@@ -23,10 +23,8 @@ NEWEST = QoSProfile(depth=1, reliability=ReliabilityPolicy.RELIABLE)
 LATCHED = QoSProfile(
     depth=1, reliability=ReliabilityPolicy.RELIABLE, durability=DurabilityPolicy.TRANSIENT_LOCAL
 )
-"""Late subscribers receive the last message. This serves instructions, and all topics in lockstep:
-a message that is lost while two processes discover each other would never be sent again, and both
-would wait."""
-
+"""Late subscribers receive the last message, such as an instruction. In lockstep, both processes would wait
+for ever for one that is lost while they discover each other."""
 TRANSFORMS = QoSProfile(depth=100, reliability=ReliabilityPolicy.RELIABLE)
 """What tf2 takes for `/tf`."""
 _LISTENING = (
@@ -63,15 +61,12 @@ def listen(
 
     No single subscription will do. One gets what was published before it (transient local); one hears
     publishers that keep nothing, such as `ros2 topic pub --once`, whose only message a best-effort
-    subscription loses if it has not discovered the publisher yet; and one hears best-effort publishers.
-    `callback` gets most messages several times, each with its `MessageInfo`: it must change nothing when
-    they are repeated.
+    subscription may lose; and one hears best-effort publishers. `callback` gets most messages several times.
 
     A copy of a message that comes after a newer one is dropped. So is a message that was lost on the
     subscription that was quicker, and comes on another one before the newer one has come there, unless
     `keeps` says that it counts even so. What comes after the newer one on the same subscription is never
-    dropped: the clock of its publisher is behind. With `apart`, only messages of one publisher are
-    compared, each of which has a state of its own.
+    dropped: the clock of its publisher is behind. With `apart`, only messages of one publisher are compared.
     """
     heard = _Times()
 
@@ -100,7 +95,7 @@ def listen(
 
 
 class _Times:
-    """When the last messages of each publisher were sent; of the publishers, the newest are remembered."""
+    """When the last messages of each publisher were sent; the newest publishers are remembered."""
 
     def __init__(self) -> None:
         self._sent_ns: dict[bytes | None, deque[int]] = {}

@@ -9,7 +9,6 @@ reads contract and spec, activate allows episodes to begin, deactivate discards 
 
 from __future__ import annotations
 
-import sys
 from contextlib import ExitStack
 
 from diagnostic_msgs.msg import DiagnosticStatus
@@ -30,11 +29,9 @@ class RecorderNode(ManagedNode):
         super().__init__("recorder_node", RecorderParameters, "recorder")
 
     def _configure(self) -> None:
-        """Read contract and spec, and subscribe to all topics."""
         self.recorder = Recorder(self, read_parameters(self, RecorderParameters))
 
     def _activate(self) -> None:
-        """Allow episodes to begin."""
         assert self.recorder is not None
         self.recorder.active = True
 
@@ -49,10 +46,9 @@ class RecorderNode(ManagedNode):
             self.recorder = None
 
     def _status(self) -> DiagnosticStatus:
-        name = self._diagnostics.name
         if self.recorder is not None:
-            return self.recorder.diagnosis(name)
-        return DiagnosticStatus(name=name, level=DiagnosticStatus.WARN, message=self._problem)
+            return self.recorder.diagnosis(self._name_of_status)
+        return DiagnosticStatus(level=DiagnosticStatus.WARN, message=self._problem)
 
 
 def _run() -> int:
@@ -80,12 +76,5 @@ def _run() -> int:
 
 
 def main() -> int:
-    """Run the node until a signal.
-
-    Returns the exit code: 0 after a signal or the key `q`, 2 for bad parameters, 1 for a failure.
-    """
+    """Run the node until a signal or the key `q`."""
     return run_with_ros("recorder_node", _run)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,7 +1,7 @@
 """A configured policy with its topics, services and ticks.
 
 One tick runs in two halves, since the network takes its time on a thread of its own. `PolicySession._tick`
-watches, observes and asks the network; `PolicySession._finish_tick` limits, publishes and records.
+observes and asks the network; `PolicySession._finish_tick` limits, publishes and records.
 
 Each object holds references to those below it that it uses; callbacks come from ROS and the network's thread:
 
@@ -25,7 +25,6 @@ from typing import Any
 from builtin_interfaces.msg import Time
 from diagnostic_msgs.msg import DiagnosticStatus
 from rclpy.callback_groups import ReentrantCallbackGroup
-from rclpy.node import Node
 from rclpy.task import Future as Answered
 from rclpy.timer import Timer
 from sensor_msgs.msg import JointState
@@ -48,13 +47,14 @@ from ttm_policy.goals import EpisodeControl, GoalInterface, GoalKeeper
 from ttm_policy.guards import CommandEcho, EStop, EStopTopic, StopThread
 from ttm_policy.inference import LoadedPolicy, Worker
 from ttm_policy.inputs import PERSON_TOPIC, Inputs, read_instruction
-from ttm_policy.lifecycle import DiagnosticsTopic
+from ttm_policy.lifecycle import ManagedNode
 from ttm_policy.memory import MemoryTopic, Recovery, load_snapshot, save_snapshot
 from ttm_policy.messages import ResetReply, ns_to_stamp
 from ttm_policy.parameters import PolicyParameters
 from ttm_policy.programs import steady_timer
 from ttm_policy.qos import COMMAND, listen
 
+Then = Callable[[], str]
 WAITING_AFTER_S = 2.0
 """The time after its activation when a policy says what it still waits for."""
 
@@ -62,20 +62,13 @@ WAITING_AFTER_S = 2.0
 class PolicySession:
     """Translates between topics and a `ControlLoop`. It commands nothing until `start`.
 
-    The network and the language model run on the thread of `worker`. Every new command to the robot is
-    sent by the thread that spins the node; while the network thinks, the `StopThread` keeps the command of
-    the last tick in force, and stops the robot.
+    The network and the language model run on the thread of `worker`. Every new command is sent by the thread
+    that spins the node; while the network thinks, the `StopThread` repeats the last one, and stops the robot.
     """
 
     def __init__(
-        self,
-        node: Node,
-        loaded: LoadedPolicy,
-        parameters: PolicyParameters,
-        worker: Worker,
-        diagnostics: DiagnosticsTopic,
+        self, node: ManagedNode, loaded: LoadedPolicy, parameters: PolicyParameters, worker: Worker
     ):
-        """Connect all topics."""
         self._node, self._parameters, self._worker = node, parameters, worker
         self._spec, contract = loaded.runner.spec, loaded.codec.contract
         lockstep = parameters.lockstep
@@ -98,11 +91,9 @@ class PolicySession:
         self._e_stop = EStopTopic(self._stop_thread, e_stop, self._on_e_stop)
         self._watchdog = Watchdog(node, self._loop, self._inputs, e_stop=self._e_stop, echo=echo)
         publishers = CommandPublishers(self._stop_thread, loaded, parameters, echo)
-        self._commands = CommandMux(
-            node, loaded, parameters, publishers=publishers, watchdog=self._watchdog
-        )
+        self._commands = CommandMux(node, loaded, parameters, publishers, self._watchdog)
         self._record = TickRecord(
-            node, self._loop, self._inputs, self._memory, self._commands, after_crash=outlook
+            node, self._loop, self._inputs, self._memory, self._commands, outlook
         )
         self._episode = EpisodeControl(
             node=node,
@@ -113,7 +104,6 @@ class PolicySession:
             memory=self._memory,
             commands=self._commands,
             record=self._record,
-            diagnostics=diagnostics,
             lockstep=lockstep,
         )
         self._goals = GoalKeeper(self._episode, parameters, self._spec.control_dt_s)
@@ -127,8 +117,6 @@ class PolicySession:
         node.get_logger().info(
             f"ready: {checkpoint} for {self._spec.robot}, {self._spec.rate_hz} Hz; after a crash: {outlook}"
         )
-
-    # The life cycle.
 
     @property
     def active(self) -> bool:
@@ -172,7 +160,7 @@ class PolicySession:
 
     def status(self) -> DiagnosticStatus:
         """Return the state for `/diagnostics`."""
-        return self._episode.status()
+        return self._record.status(active=self.active)
 
     def _say_what_is_missing(self) -> None:
         """Say once what the robot lacks in order to move."""
@@ -184,8 +172,6 @@ class PolicySession:
             missing.append(f"no instruction; publish one on {topic}")
         if found := "; ".join(filter(None, missing)):
             self._node.get_logger().warning(f"the robot does not move yet: {found}")
-
-    # What starts a tick: the timer or, in lockstep and for a late camera, an input.
 
     def _on_timer(self) -> None:
         self._worker.deliver()
@@ -212,8 +198,6 @@ class PolicySession:
             self._tick(now.nanoseconds, now.to_msg())
         else:
             self._skip_tick(before)
-
-    # One tick.
 
     def _tick(self, now_ns: int, reply_stamp: Time) -> None:
         """Watch the emergency stop, observe, and let the network infer the action."""
@@ -262,12 +246,14 @@ class PolicySession:
     def _act(self, pending: PendingTick, inference: Inference, late_s: float) -> None:
         observation = pending.observation
         self._commands.publishers.acknowledge_expiry()
-        tick = self._loop.finish(inference.action, pending.wall_s, observation, late_s)
-        command = self._commands.publish(tick, pending.reply_stamp, observation.values)
+        limited = self._loop.finish(inference.action, pending.wall_s, observation, late_s)
+        command = self._commands.publish(limited, pending.reply_stamp, observation.values)
+        self._commands.publishers.publish_action(inference.action)
         self._episode.delivered = command
-        self._record.finish(pending, inference, tick)
+        self._record.finish(pending, inference, limited)
         self._worker.submit(partial(self.recovery.executed, command))
-        self._goals.ticked(done=self._spec.says_done(tick.action) and not self._commands.person)
+        done = self._spec.says_done(inference.action) and not self._commands.person
+        self._goals.ticked(done=done)
 
     def _skip_tick(self, before: LoopState) -> None:
         """Command zero if the state of the loop asks for it."""
@@ -275,8 +261,6 @@ class PolicySession:
         if self._loop.state in STANDING_STILL:
             self._episode.stop()
         self._episode.report_if_changed(before)
-
-    # What is watched between two ticks.
 
     def _watch(self) -> None:
         """On the steady clock, stop the robot as soon as the policy sees it no more."""
@@ -309,8 +293,6 @@ class PolicySession:
             self._goals.abort(self._loop.description)
         self._episode.report_if_changed(before)
 
-    # What others ask for.
-
     def _on_instruction(self, message: String, _: Any) -> None:
         text = read_instruction(self._node, message)
         if text and text != self._episode.instruction:
@@ -326,9 +308,8 @@ class PolicySession:
 class MemoryServices:
     """The services that reset, erase, save and restore the memory.
 
-    They wait for their turn with the network while the node goes on with messages and timers. Each has two
-    parts: what it does in the thread of the network returns what remains for that of the node, whose result
-    is the answer.
+    They wait for their turn with the network while the node goes on. What each does in the thread of the
+    network returns what remains for that of the node, whose result is the answer.
     """
 
     def __init__(
@@ -344,31 +325,28 @@ class MemoryServices:
             ("snapshot", self._snapshot),
             ("restore", self._restore),
         ):
-            episode.node.create_service(
-                Trigger, f"~/{name}_memory", self._service(call), callback_group=group
-            )
+            serve = partial(self._serve, call)
+            episode.node.create_service(Trigger, f"~/{name}_memory", serve, callback_group=group)
 
-    def _service(self, call: Callable[[], Callable[[], str]]) -> Callable[..., Any]:
-        """Return the callback of a service that answers when its turn with the network is over."""
+    async def _serve(
+        self, call: Callable[[], Then], _: Trigger.Request, response: Trigger.Response
+    ) -> Trigger.Response:
+        """Answer a service when its turn with the network is over."""
+        answered: Answered[None] = Answered()
 
-        async def serve(_: Trigger.Request, response: Trigger.Response) -> Trigger.Response:
-            answered: Answered[None] = Answered()
+        def conclude(future: Future[Then]) -> None:
+            try:
+                response.message, response.success = future.result()(), True
+            except UserError as error:
+                response.message, response.success = str(error), False
+                self._episode.node.get_logger().warning(str(error))
+            answered.set_result(None)
 
-            def conclude(future: Future[Callable[[], str]]) -> None:
-                try:
-                    response.message, response.success = future.result()(), True
-                except UserError as error:
-                    response.message, response.success = str(error), False
-                    self._episode.node.get_logger().warning(str(error))
-                answered.set_result(None)
+        self._episode.worker.submit(partial(self._change, call), conclude)
+        await answered
+        return response
 
-            self._episode.worker.submit(partial(self._change, call), conclude)
-            await answered
-            return response
-
-        return serve
-
-    def _change(self, call: Callable[[], Callable[[], str]]) -> Callable[[], str]:
+    def _change(self, call: Callable[[], Then]) -> Then:
         """Run `call` in the thread of the network, and save what it made of the memory."""
         then = call()
         self._episode.recovery.save()

@@ -11,6 +11,7 @@ complete command for it, and steps: however slow either process is, every episod
 from __future__ import annotations
 
 import sys
+from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
 
@@ -37,50 +38,37 @@ class _OnlyInstruction(gymnasium.Wrapper[Any, Any, Any, Any]):
         )
 
 
-def _serve(node: SimNode) -> int:
-    signals, parameters = StopSignals(), node.parameters
-    env = make_env(parameters.env)
-    task = choose_task(parameters.env, tasks_of(env), parameters.task, parameters.instruction)
-    node.parameters = parameters = replace(parameters, task=task)
-    if option := parameters.condition.needs_memory_task:
-        require_memory_tasks(parameters.env, [parameters.task], option)
-    with_policy = parameters.driver != "person"
-    if with_policy and parameters.instruction:
-        env = _OnlyInstruction(env, parameters.instruction)
-    try:
-        node.connect(env)
-        if with_policy:
-            node.say(str(Episodes(node, env, signals).run()))
-        else:
-            Scenes(node, env, signals).run()
-        return 0
-    except PolicyIsSilent as error:
-        env.step(node.commands.standing_still())
-        print(f"sim_node: {error}; the simulated robot is stopped", file=sys.stderr, flush=True)
-        return 1
-    except Interrupted:
-        node.say("interrupted")
-        return 130
-    finally:
-        env.close()
-
-
 def _run() -> int:
-    node = SimNode()
-    try:
-        return _serve(node)
-    finally:
-        node.destroy_node()
+    with ExitStack() as stack:
+        node = SimNode()
+        stack.callback(node.destroy_node)
+        signals, given = StopSignals(), node.parameters
+        env = make_env(given.env)
+        stack.callback(env.close)
+        task = choose_task(given.env, tasks_of(env), given.task, given.instruction)
+        node.parameters = replace(given, task=task)
+        if option := given.condition.needs_memory_task:
+            require_memory_tasks(given.env, [task], option)
+        with_policy = given.driver != "person"
+        driven = (
+            _OnlyInstruction(env, given.instruction) if with_policy and given.instruction else env
+        )
+        try:
+            node.connect(driven)
+            if with_policy:
+                node.say(str(Episodes(node, driven, signals).run()))
+            else:
+                Scenes(node, driven, signals).run()
+            return 0
+        except PolicyIsSilent as error:
+            driven.step(node.commands.standing_still())
+            print(f"sim_node: {error}; the simulated robot is stopped", file=sys.stderr, flush=True)
+            return 1
+        except Interrupted:
+            node.say("interrupted")
+            return 130
 
 
 def main() -> int:
-    """Run all episodes.
-
-    Returns the exit code: 0 after the last episode, 1 if the policy gave no commands or for a failure,
-    2 for bad parameters, 130 after a signal.
-    """
+    """Run all episodes. The exit code is 1 if the policy gave no commands, and 130 after a signal."""
     return run_with_ros("sim_node", _run)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -9,7 +9,6 @@ soon as nobody does. It takes the contract of `policy_node` and `recorder_node`.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from contextlib import ExitStack
 
@@ -21,8 +20,14 @@ from ttm_policy.programs import StopSignals, run_with_ros, spin
 from ttm_policy.recording.recorder import HELP, Keys
 from ttm_policy.teleop import controls, tracking
 from ttm_policy.teleop.devices import Gamepad, JoyPublisher, Keyboard, raw_terminal, read_key
-from ttm_policy.teleop.session import END_WITHIN_S, DrivingNode, RecorderCalls, TeleopSession
-from ttm_policy.teleop.source import Source, TeleopContext, load_context
+from ttm_policy.teleop.session import (
+    END_WITHIN_S,
+    DrivingNode,
+    RecorderCalls,
+    TeleopSession,
+    load_context,
+)
+from ttm_policy.teleop.source import Source, TeleopContext
 
 
 def make_source(
@@ -31,10 +36,9 @@ def make_source(
     parameters: TeleopParameters,
     on_other_key: Callable[[str], None],
 ) -> Source:
-    """Return the device, and print its controls.
+    """Return the device, and print its controls. Raises `UserError` if they do not fit the action.
 
-    on_other_key: called with every key of the terminal that drives nothing. Raises `UserError` for
-    controls that do not fit the action.
+    on_other_key: called with every key of the terminal that drives nothing.
     """
     device, path, spec = parameters.source, parameters.controls, context.spec
     if device == "pose" or device == "leader":
@@ -86,12 +90,5 @@ def _run() -> int:
 
 
 def main() -> int:
-    """Run the node until a signal or the key `q`, and stop the robot in every case.
-
-    Returns the exit code: 0 after a signal or `q`, 2 for bad parameters, 1 for a failure.
-    """
+    """Run the node until a signal or the key `q`, and stop the robot in every case."""
     return run_with_ros("teleop_node", _run)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

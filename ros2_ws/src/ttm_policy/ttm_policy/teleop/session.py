@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from diagnostic_msgs.msg import DiagnosticStatus
+from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus
 from rclpy.client import Client
 from rclpy.duration import Duration
 from rclpy.node import Node
@@ -32,13 +32,14 @@ from ttm_policy.inputs import (
     read_json,
     to_message,
 )
-from ttm_policy.lifecycle import DIAGNOSTICS_PERIOD_S, DiagnosticsTopic
+from ttm_policy.lifecycle import DIAGNOSTICS_PERIOD_S
 from ttm_policy.limits import RobotDescription, SafetyLimits
 from ttm_policy.messages import CommandCodec
 from ttm_policy.node_parameters import declare_parameters, read_parameters
 from ttm_policy.parameters import DrivingParameters
 from ttm_policy.programs import steady_timer, warn_of_duplicates
 from ttm_policy.qos import COMMAND, LATCHED
+from ttm_policy.recording.episodes import given_by
 from ttm_policy.recording.session import State
 from ttm_policy.teleop.source import Source, TeleopContext, Vector
 
@@ -48,6 +49,12 @@ UNHEARD_AFTER_S = 3.0
 """What was never heard is reported so long after the start; a publisher may start with the session."""
 END_WITHIN_S = 1.8
 """The longest time from a signal to the end of the process of a `DrivingNode`, in seconds."""
+
+
+def load_context(parameters: DrivingParameters) -> TeleopContext:
+    """Read contract and spec. Raises `UserError` if they do not fit together."""
+    given = given_by(parameters)
+    return TeleopContext(given.contract, given.complete_without_images(), parameters.limits)
 
 
 class Output(ABC):
@@ -329,7 +336,7 @@ class TeleopSession:
         self.unheard = ""
         """What the controls name and was not heard since the start, or an empty text."""
         self._begun_s = time.monotonic()
-        self._diagnostics = DiagnosticsTopic(node, "teleop")
+        self._diagnostics = node.create_publisher(DiagnosticArray, "/diagnostics", 10)
         timers = {PERIOD_S: self.step, DIAGNOSTICS_PERIOD_S: self._publish_diagnosis}
         self._timers = [steady_timer(node, period_s, call) for period_s, call in timers.items()]
 
@@ -387,11 +394,13 @@ class TeleopSession:
         level = DiagnosticStatus.OK if is_well else DiagnosticStatus.WARN
         text = self.problem or (f"{self.driver} drives" if self.driver else "nobody drives")
         text = f"{text}; {self.unheard}" if self.unheard else text
-        name = self._diagnostics.name
+        name = f"{self._node.get_fully_qualified_name()}: teleop"
         return DiagnosticStatus(name=name, hardware_id="ttm_policy", level=level, message=text)
 
     def _publish_diagnosis(self) -> None:
-        self._diagnostics.publish(self.diagnosis())
+        message = DiagnosticArray(status=[self.diagnosis()])
+        message.header.stamp = self._node.get_clock().now().to_msg()
+        self._diagnostics.publish(message)
 
 
 def _without_numbers(problem: str) -> str:

@@ -16,8 +16,6 @@ import numpy.typing as npt
 
 from ttm.policy.spec import PolicySpec
 from ttm_policy.contract import JOINT_TYPES, RobotContract, goal_sources
-from ttm_policy.parameters import DrivingParameters
-from ttm_policy.recording.episodes import given_by
 
 Vector = npt.NDArray[np.float32]
 
@@ -103,9 +101,3 @@ class TeleopContext:
     def still(self) -> Vector:
         """The wish (A,) to stand still: zeros, and NaN for goals that stay."""
         return np.where(self.is_goal, np.nan, 0).astype(np.float32)
-
-
-def load_context(parameters: DrivingParameters) -> TeleopContext:
-    """Read contract and spec. Raises `UserError` if they do not fit together."""
-    given = given_by(parameters)
-    return TeleopContext(given.contract, given.complete_without_images(), parameters.limits)

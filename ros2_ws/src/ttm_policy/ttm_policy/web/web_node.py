@@ -18,8 +18,7 @@ from ttm_policy.node_parameters import read_parameters
 from ttm_policy.parameters import WebParameters
 from ttm_policy.programs import StopSignals, run_with_ros, spin
 from ttm_policy.teleop.controls import Controls, default_keyboard
-from ttm_policy.teleop.session import END_WITHIN_S, DrivingNode, TeleopSession
-from ttm_policy.teleop.source import load_context
+from ttm_policy.teleop.session import END_WITHIN_S, DrivingNode, TeleopSession, load_context
 from ttm_policy.web.access import DriverLock, is_loopback, require_token
 from ttm_policy.web.robot import RobotOverRos, WebSource
 from ttm_policy.web.server import WebServer
