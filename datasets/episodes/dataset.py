@@ -15,7 +15,7 @@ from ttm.datasets.description import Choices
 from ttm.datasets.episode_file import HELD_OUT, damaged
 from ttm.datasets.files import find_files
 from ttm.datasets.layout import DEFAULT_INSTRUCTION
-from ttm.datasets.opening import Opening
+from ttm.datasets.opening import open_files
 from ttm.datasets.reader import EpisodeReader, Floats
 from ttm.datasets.spec_inference import Member
 from ttm.policy.errors import UserError
@@ -144,7 +144,7 @@ def open_dataset(
     """
     choices = choices or Choices()
     files = find_files(path, allow_external=choices.allow_external)
-    described, episodes = Opening(path, files, choices, spec, like).open()
+    described, episodes = open_files(path, files, choices, spec, like)
     if not episodes:
         raise UserError(
             f"{path} has no episode (data/demo_0, …); record one with `ttm collect`, "
