@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
-import itertools
 import json
-import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -17,7 +14,7 @@ import numpy as np
 from tyro.conf import Positional, arg
 
 from ttm.datasets.console import track
-from ttm.datasets.dataset import EpisodeDataset, open_dataset
+from ttm.datasets.dataset import EpisodeDataset, open_dataset, same_episodes
 from ttm.datasets.episode_file import open_file
 from ttm.datasets.formats.hdf5 import has_own_spec
 from ttm.datasets.hdf5 import new_file, reserve
@@ -26,10 +23,6 @@ from ttm.datasets.reader import EpisodeReader
 from ttm.datasets.spec_inference import json_object
 from ttm.datasets.tools.convert import require_apart, write_whole
 from ttm.policy.errors import UserError, options, require_at_least
-
-SplitBy = Literal["valid", "task", "instruction", "episode"]
-
-VALID = 0.1  # the portion that is held out by default
 
 MEANING = ("macros_image_convention", "ttm_spec")
 """Attributes of `data` without which a file's arrays mean something else."""
@@ -70,26 +63,22 @@ class DataMergeCommand:
 
 @dataclass(frozen=True)
 class DataSplitCommand:
-    """Split a data set into several HDF5 files in one folder.
+    """Split a data set into train.hdf5 and valid.hdf5 in one folder, with the masks train and valid.
 
-    By default these are train.hdf5 and valid.hdf5, with the masks train and valid. Copies of an
-    episode go to the same side.
+    Copies of an episode go to the same side.
 
     For example:
       ttm data split demos --out demos_split --valid 0.1
-      ttm data split demos.hdf5 --out by_task --by task
     """
 
     source: Annotated[Positional[str], arg(metavar="EPISODES")]
     """An HDF5 file, a folder of them, or a glob in quotes."""
     out: Path
     """The folder to write."""
-    by: SplitBy = "valid"
-    """What has a file of its own: training and validation, or each task, instruction or episode."""
-    valid: float | None = None
-    """The portion of the episodes that --by valid holds out for validation; 0.1 by default."""
-    seed: int | None = None
-    """Which episodes --by valid holds out, 0 by default; the same seed chooses the same ones."""
+    valid: float = 0.1
+    """The portion of the episodes that is held out for validation."""
+    seed: int = 0
+    """Which episodes are held out; the same seed chooses the same ones."""
     overwrite: bool = False
     """Replace the folder if it is there and holds HDF5 files only."""
 
@@ -193,74 +182,40 @@ def filter_episodes(
 
 
 def split_episodes(options: DataSplitCommand) -> dict[str, int]:
-    """Write the episodes to several files in a folder; return file name -> episodes.
+    """Write the episodes to two files in a folder; return file name -> episodes.
 
-    Episodes that are held out are chosen at random by the seed. Files of tasks, instructions or
-    episodes keep the masks.
+    Those that are held out are chosen at random by the seed.
     """
-    out, by = options.out, options.by
-    for option, value in (("--valid", options.valid), ("--seed", options.seed)):
-        if value is not None and by != "valid":
-            raise UserError(
-                f"{option} is {value:g}, but --by {by} holds nothing out; leave {option} out, "
-                "or split with --by valid"
-            )
-    valid = VALID if options.valid is None else options.valid
-    if not 0 < valid < 1:
-        raise UserError(f"--valid is {valid}; give a portion between 0 and 1, such as 0.1")
-    require_apart(options.source, out)
+    if not 0 < options.valid < 1:
+        raise UserError(f"--valid is {options.valid}; give a portion between 0 and 1, such as 0.1")
+    require_apart(options.source, options.out)
     episodes = open_dataset(options.source)
-    seed = options.seed or 0
-    parts = _held_out(episodes, valid, seed) if by == "valid" else _groups(episodes, by)
+    copies = same_episodes(episodes)
+    alone = set(range(len(episodes))).difference(*copies)
+    groups = sorted([*copies, *([index] for index in alone)])
+    if len(groups) < 2:
+        raise UserError("the episodes are all copies of one; nothing can be held out of them")
+    order = np.random.default_rng(options.seed).permutation(len(groups)).tolist()
+    count = min(max(round(options.valid * len(groups)), 1), len(groups) - 1)
+    held_out = {episodes[index] for i in order[:count] for index in groups[i]}
+    parts = {
+        "train": [episode for episode in episodes if episode not in held_out],
+        "valid": [episode for episode in episodes if episode in held_out],
+    }
 
     def write(folder: Path) -> None:
         folder.mkdir()
         for name, members in parts.items():
             masks = {each: (each.masks - {"train", "valid"}) | {name} for each in members}
-            write_demos(folder / f"{name}.hdf5", members, masks if by == "valid" else None)
+            write_demos(folder / f"{name}.hdf5", members, masks)
 
     write_whole(
-        out, write, contents=[f"*{suffix}" for suffix in SUFFIXES], overwrite=options.overwrite
+        options.out,
+        write,
+        contents=[f"*{suffix}" for suffix in SUFFIXES],
+        overwrite=options.overwrite,
     )
     return {f"{name}.hdf5": len(members) for name, members in parts.items()}
-
-
-def _held_out(
-    episodes: Sequence[EpisodeReader], portion: float, seed: int
-) -> dict[str, list[EpisodeReader]]:
-    copies: dict[bytes, list[EpisodeReader]] = defaultdict(list)
-    for episode in episodes:
-        digest = hashlib.sha256(episode.actions.tobytes())
-        for vector in episode.spec.proprioception:
-            digest.update(episode.proprioception(vector.name).tobytes())
-        copies[digest.digest()].append(episode)
-    groups = list(copies.values())
-    if len(groups) < 2:
-        raise UserError("the episodes are all copies of one; nothing can be held out of them")
-    order = np.random.default_rng(seed).permutation(len(groups)).tolist()
-    count = min(max(round(portion * len(groups)), 1), len(groups) - 1)
-    held_out = {id(episode) for i in order[:count] for episode in groups[i]}
-    return {
-        "train": [episode for episode in episodes if id(episode) not in held_out],
-        "valid": [episode for episode in episodes if id(episode) in held_out],
-    }
-
-
-def _groups(episodes: Iterable[EpisodeReader], by: SplitBy) -> dict[str, list[EpisodeReader]]:
-    """Return name of a file -> the episodes of one task, instruction or number."""
-    names: dict[str, str] = {}
-    found: dict[str, list[EpisodeReader]] = defaultdict(list)
-    for number, episode in enumerate(episodes):
-        values = {"task": episode.task, "instruction": episode.instruction}
-        value = values.get(by, f"episode_{number:05d}")
-        if value not in names:
-            plain = re.sub(r"[^\w-]+", "_", value).strip("_")[:80] or "none"
-            numbered = (f"{plain}_{number}" for number in itertools.count(2))
-            names[value] = next(
-                name for name in itertools.chain([plain], numbered) if name not in found
-            )
-        found[names[value]].append(episode)
-    return dict(found)
 
 
 def _require_file(out: Path) -> None:
@@ -345,7 +300,7 @@ def shared_attributes(paths: Iterable[Path]) -> dict[str, Any]:
     (first, shared), *others = found.items()
     for path, attributes in others:
         for name in MEANING:
-            if not _same(shared.get(name), attributes.get(name)):
+            if not np.array_equal(shared.get(name), attributes.get(name)):
                 raise UserError(
                     f"{first} and {path} differ in the attribute '{name}'; one file cannot hold "
                     "both: convert one of them with ttm data convert, or keep them apart"
@@ -354,7 +309,7 @@ def shared_attributes(paths: Iterable[Path]) -> dict[str, Any]:
         shared = {
             key: value
             for key, value in shared.items()
-            if key in attributes and _same(value, attributes[key])
+            if key in attributes and np.array_equal(value, attributes[key])
         }
         if "env_args" not in shared and known:
             shared["env_args"] = json.dumps(known)
@@ -369,7 +324,3 @@ def _alike(mine: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
         elif key in other and value == other[key]:
             found[key] = value
     return found
-
-
-def _same(mine: Any, other: Any) -> bool:
-    return bool(np.array_equal(mine, other))

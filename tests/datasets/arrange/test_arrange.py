@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import h5py
 import numpy as np
@@ -130,19 +129,6 @@ def test_split_holds_out_a_portion_and_keeps_copies_together(tmp_path, record):
     assert first == [each.seed for each in held_out]
 
 
-@pytest.mark.parametrize(
-    ("by", "names"),
-    [
-        ("task", ["pick.hdf5", "wave_hands.hdf5"]),
-        ("instruction", ["pick_up_the_mug.hdf5"]),
-        ("episode", ["episode_00000.hdf5", "episode_00001.hdf5"]),
-    ],
-)
-def test_split_by_other_facts(folders, tmp_path, by, names):
-    split_episodes(DataSplitCommand(str(folders[0]), tmp_path / "out", by=by))
-    assert sorted(item.name for item in (tmp_path / "out").iterdir()) == names
-
-
 def test_the_commands_run(folders, tmp_path, capsys):
     out = tmp_path / "all.hdf5"
     assert main(["data", "merge", *map(str, folders), "--out", str(out)]) == 0
@@ -165,12 +151,3 @@ def test_nothing_is_written_into_what_is_read(folders):
         with pytest.raises(UserError, match="lie within each other"):
             split_episodes(DataSplitCommand(str(folder), out, overwrite=True))
     assert sorted(folder.iterdir()) == before
-
-
-@pytest.mark.parametrize("option", [{"valid": 0.3}, {"seed": 0}])
-def test_what_a_split_by_task_would_not_heed_is_refused(
-    tmp_path: Path, option: dict[str, Any]
-) -> None:
-    command = DataSplitCommand(str(tmp_path), tmp_path / "out", by="task", **option)
-    with pytest.raises(UserError, match=r"--(valid|seed) is .*, but --by task holds nothing out"):
-        command.run()
