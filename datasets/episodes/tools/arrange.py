@@ -15,7 +15,7 @@ from tyro.conf import Positional, arg
 
 from ttm.datasets.console import track
 from ttm.datasets.dataset import EpisodeDataset, open_dataset, same_episodes
-from ttm.datasets.episode_file import open_file
+from ttm.datasets.episode_file import decoded, open_file
 from ttm.datasets.formats.hdf5 import has_own_spec
 from ttm.datasets.hdf5 import new_file, reserve
 from ttm.datasets.layout import SUFFIXES
@@ -300,7 +300,7 @@ def shared_attributes(paths: Iterable[Path]) -> dict[str, Any]:
     (first, shared), *others = found.items()
     for path, attributes in others:
         for name in MEANING:
-            if not np.array_equal(shared.get(name), attributes.get(name)):
+            if decoded(shared.get(name)) != decoded(attributes.get(name)):
                 raise UserError(
                     f"{first} and {path} differ in the attribute '{name}'; one file cannot hold "
                     "both: convert one of them with ttm data convert, or keep them apart"
