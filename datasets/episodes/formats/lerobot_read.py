@@ -35,7 +35,7 @@ from ttm.datasets.formats.table import ConvertOptions
 from ttm.datasets.frames import Frames, decode_image
 from ttm.datasets.hdf5 import require_inside, require_no_way_out
 from ttm.policy.errors import UserError
-from ttm.policy.spec import PolicySpec
+from ttm.policy.spec import CameraSpec, PolicySpec
 
 VERSIONS = ("v2.0", "v2.1", "v3.0")
 READ = {
@@ -50,25 +50,18 @@ READ = {
 
 
 @dataclass(frozen=True)
-class Camera:
-    """One camera: its feature, its frames' size, and whether they are a video or images."""
-
-    key: str
-    height: int
-    width: int
-    is_video: bool
-
-
-@dataclass(frozen=True)
 class Observed:
-    """What of a data set's features is read."""
+    """What of a data set's features is read, by our names for it."""
 
-    cameras: dict[str, Camera]
-    """Our name -> camera."""
+    cameras: dict[str, CameraSpec]
+    images: dict[str, str]
+    """Name of a camera -> feature."""
     vectors: dict[str, str]
-    """Our name -> feature."""
+    """Name of a vector -> feature."""
     labels: dict[str, tuple[str, ...]]
-    """Our name -> a label for each value."""
+    """Name of a vector -> a label for each value."""
+    videos: set[str]
+    """Names of cameras whose frames are a video, and not images."""
     skipped: list[str]
     """Features that are not read, each with the reason."""
 
@@ -135,7 +128,7 @@ class _LeRobot:
         notes = [
             f"not converted: {', '.join(found.skipped)}" if found.skipped else "",
             "the frames were stored as lossy video; they are as the video has them"
-            if any(camera.is_video for camera in found.cameras.values())
+            if found.videos
             else "",
             stale,
         ]
@@ -159,8 +152,8 @@ class _LeRobot:
             actions=_matrix(rows, lerobot.ACTION).astype(np.float32),
             vectors=self._vectors(rows, spec),
             cameras={
-                name: FrameStream(partial(self._frames, place, camera, spec.rate_hz))
-                for name, camera in self._found.cameras.items()
+                name: FrameStream(partial(self._frames, place, name, spec.rate_hz))
+                for name in self._found.cameras
             },
             instruction=self._tasks.get(int(rows["task_index"][0].as_py()), ""),
             success=facts.get("success", None if success is None else bool(success.any())),
@@ -176,23 +169,20 @@ class _LeRobot:
         if self._stored is None:
             vectors = self._found.vectors.items()
             return {name: _matrix(rows, key).astype(np.float32) for name, key in vectors}
-        state = (
-            _matrix(rows, lerobot.STATE)
-            if lerobot.STATE in rows.column_names
-            else np.zeros((len(rows), 0))
-        )
-        stops = np.cumsum([vector.size for vector in spec.proprioception]).tolist()
-        return {
-            vector.name: state[:, stop - vector.size : stop].astype(np.float32)
-            for vector, stop in zip(spec.proprioception, stops, strict=True)
-        }
+        stops = np.cumsum([vector.size for vector in spec.proprioception])
+        if not len(stops):
+            return {}
+        parts = np.split(_matrix(rows, lerobot.STATE).astype(np.float32), stops, axis=1)
+        names = (vector.name for vector in spec.proprioception)
+        return dict(zip(names, parts[:-1], strict=True))
 
-    def _frames(self, place: Place, camera: Camera, rate_hz: float) -> Iterator[Frames]:
-        if camera.is_video:
-            file, start_s = place.videos[camera.key]
+    def _frames(self, place: Place, camera: str, rate_hz: float) -> Iterator[Frames]:
+        key = self._found.images[camera]
+        if camera in self._found.videos:
+            file, start_s = place.videos[key]
             yield from lerobot.read_video(file, start_s, place.length, rate_hz)
             return
-        for row in self._rows(place)[camera.key]:
+        for row in self._rows(place)[key]:
             stored = row.as_py()
             try:
                 yield decode_image(stored["bytes"] or self._file(stored["path"]).read_bytes())
@@ -381,16 +371,17 @@ def _observed(features: Mapping[str, Any], where: str) -> Observed:
         raise UserError(
             f"{where} has no feature '{lerobot.ACTION}' of one dimension; nothing can be learned"
         )
-    found = Observed({}, {}, {}, [])
+    found = Observed({}, {}, {}, {}, set(), [])
     for key, feature in features.items():
         name = key.removeprefix(lerobot.IMAGES).removeprefix(lerobot.OBSERVATION)
         if reason := _reason_to_skip(key, feature):
             found.skipped.append(f"{key} ({reason})")
         elif feature["dtype"] in ("video", "image"):
-            found.cameras[name] = _camera(key, feature)
+            found.cameras[name], found.images[name] = _camera(name, feature), key
+            if feature["dtype"] == "video":
+                found.videos.add(name)
         elif key.startswith(lerobot.OBSERVATION):
-            found.vectors[name] = key
-            found.labels[name] = _labels(name, feature)
+            found.labels[name], found.vectors[name] = _labels(name, feature), key
     return found
 
 
@@ -410,11 +401,11 @@ def _reason_to_skip(key: str, feature: Mapping[str, Any]) -> str:
     return "" if len(shape) == 1 and feature["dtype"].startswith("float") else "not a float vector"
 
 
-def _camera(key: str, feature: Mapping[str, Any]) -> Camera:
+def _camera(name: str, feature: Mapping[str, Any]) -> CameraSpec:
     shape, names = feature["shape"], feature.get("names") or []
     first = bool(names) and str(names[0]).startswith("channel")
     height, width = shape[1:] if first or shape[2] != 3 else shape[:2]
-    return Camera(key, int(height), int(width), feature["dtype"] == "video")
+    return CameraSpec(name, int(height), int(width))
 
 
 def _labels(name: str, feature: Mapping[str, Any]) -> tuple[str, ...]:
