@@ -69,7 +69,7 @@ def write_spec_file(path: Path, spec: PolicySpec, cameras: Mapping[str, StoredCa
     cameras: how the frames of each camera are stored, where that is not the usual way.
     """
     stored = {camera.name: cameras.get(camera.name, StoredCamera()) for camera in spec.cameras}
-    infinite = (math.inf, -math.inf)
+    parts = map(asdict, spec.actions)
     data: dict[str, Any] = {
         "robot": spec.robot,
         "rate_hz": spec.rate_hz,
@@ -83,8 +83,8 @@ def write_spec_file(path: Path, spec: PolicySpec, cameras: Mapping[str, StoredCa
         },
         "proprioception": {vector.name: list(vector.labels) for vector in spec.proprioception},
         "actions": [
-            {key: value for key, value in asdict(part).items() if value not in infinite}
-            for part in spec.actions
+            {key: value for key, value in part.items() if value not in (math.inf, -math.inf)}
+            for part in parts
         ],
     }
     text = HEADER + yaml.safe_dump(data, sort_keys=False, allow_unicode=True, width=100)
@@ -105,17 +105,16 @@ def _cameras(entries: Mapping[Any, Any]) -> dict[str, StoredCamera]:
 
 
 def _camera(name: str, options: Mapping[str, Any]) -> StoredCamera:
-    choices = {"orientation": get_args(Orientation), "colours": get_args(Colours), "values": None}
+    choices = {"orientation": get_args(Orientation), "colours": get_args(Colours)}
     for key, value in options.items():
-        if key not in choices:
-            raise UserError(f"camera {name}: unknown {key}; it may have: {', '.join(choices)}")
-        allowed = choices[key]
-        if allowed is not None and value not in allowed:
-            raise UserError(f"camera {name}: {key} is {value}; take one of {', '.join(allowed)}")
-    low, high = map(float, options.get("values", DEFAULT_RANGE))
+        if key in choices and value not in choices[key]:
+            allowed = ", ".join(choices[key])
+            raise UserError(f"camera {name}: {key} is {value}; take one of {allowed}")
+    stored = StoredCamera(**options)
+    low, high = map(float, stored.values)
     if not -math.inf < low < high < math.inf:
         raise UserError(f"camera {name}: values are {low:g} and {high:g}; give black, then white")
-    return StoredCamera(options.get("orientation"), options.get("colours", "rgb"), (low, high))
+    return replace(stored, values=(low, high))
 
 
 def _vectors(entries: Mapping[Any, Any]) -> dict[str, tuple[str, ...] | None]:
@@ -128,14 +127,13 @@ def _vectors(entries: Mapping[Any, Any]) -> dict[str, tuple[str, ...] | None]:
 
 
 def _part(entry: dict[str, Any]) -> ActionPart:
-    kind, size = entry.get("kind", "continuous"), entry.get("size")
+    size = entry.get("size")
     if type(size) is not int or size < 1:
         raise UserError(f"action {entry.get('name')}: size is {size}; give a whole number above 0")
-    limits = {key: float(entry[key]) for key in ("low", "high") if entry.get(key) is not None}
-    unknown = set(entry) - {"name", "size", "unit", "kind", "low", "high"}
-    if unknown:
-        raise UserError(f"action {entry.get('name')}: unknown {', '.join(sorted(unknown))}")
-    return ActionPart(str(entry["name"]), size, str(entry.get("unit", "unknown")), kind, **limits)
+    limits = {key: float(entry[key]) for key in ("low", "high") if key in entry}
+    texts = {"name": str(entry["name"]), "unit": str(entry.get("unit", "unknown"))}
+    given: dict[str, Any] = entry | texts | limits
+    return ActionPart(**given)
 
 
 READERS: Mapping[str, Callable[[Any], Any]] = MappingProxyType(

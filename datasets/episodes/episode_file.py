@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
@@ -174,7 +174,7 @@ def _mask(key: str, stored: Any) -> list[str]:
 
 
 def mask_problems(
-    masks: Mapping[str, Sequence[str]], names: Sequence[str]
+    masks: Mapping[str, Collection[str]], names: Collection[str]
 ) -> Iterator[tuple[str, str]]:
     """Find masks that split the demos in no way that can be followed: what is wrong, and its remedy.
 

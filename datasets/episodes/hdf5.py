@@ -41,9 +41,8 @@ def read_rows(dataset: Any, start: int, stop: int) -> npt.NDArray[Any]:
     first, last = start, stop
     packed = dataset.chunks is not None and dataset.id.get_create_plist().get_nfilters()
     if packed and dataset.dtype.kind != "O" and start < stop:
-        rows_a_chunk = dataset.chunks[0]
-        first = start // rows_a_chunk * rows_a_chunk
-        last = min(-(-stop // rows_a_chunk) * rows_a_chunk, len(dataset))
+        rows = dataset.chunks[0]
+        first, last = start // rows * rows, min(-(-stop // rows) * rows, len(dataset))
     row_bytes = dataset.nbytes // max(len(dataset), 1)
     if last - first <= stop - start or (last - first) * row_bytes > KEPT_BYTES:
         return _values(dataset, start, stop)
@@ -53,16 +52,13 @@ def read_rows(dataset: Any, start: int, stop: int) -> npt.NDArray[Any]:
         return _values(dataset, start, stop)
     state = (file.st_dev, file.st_ino, file.st_size, file.st_mtime_ns, file.st_ctime_ns)
     key = (state, dataset.name, first, last)
-    rows = _kept.get(key)
-    if rows is None:
-        rows = _values(dataset, first, last)
+    rows = _kept[key] if key in _kept else _values(dataset, first, last)
     room, kept = KEPT_BYTES - rows.nbytes, {key: rows}
     for other, values in _kept.items():
         if other != key and (room := room - values.nbytes) >= 0:
             kept[other] = values
     _kept = kept
-    asked: npt.NDArray[Any] = rows[start - first : stop - first].copy()
-    return asked
+    return np.array(rows[start - first : stop - first])
 
 
 def _values(dataset: Any, start: int, stop: int) -> npt.NDArray[Any]:
@@ -301,14 +297,11 @@ def storage_fault(dataset: Any, *, whole: bool) -> tuple[str, str] | None:
 
 def outside_fault(dataset: Any) -> tuple[str, str] | None:
     """Return in which other file the values of a dataset lie, with a remedy; None if it may be read."""
-    if isinstance(dataset, Trusted):
+    if isinstance(dataset, Trusted) or not (dataset.external or dataset.is_virtual):
         return None
+    outside = "it is a virtual dataset, made of other ones"
     if dataset.external:
         outside = f"its values lie in another file ({dataset.external[0][0]})"
-    elif dataset.is_virtual:
-        outside = "it is a virtual dataset, made of other ones"
-    else:
-        return None
     return f"{outside}, which is not followed", f"copy the data into the file (h5repack){TRUSTED}"
 
 
@@ -419,51 +412,31 @@ def available_memory_bytes(
     Limits are those of the control groups (versions 1 and 2) of this process. Pages of files that the
     kernel can drop count as free. proc, groups: where the kernel tells about processes and control groups.
     """
-    return max(0, min([_machine(proc), *_free_in_groups(proc, groups)]))
-
-
-def _machine(proc: Path) -> int:
     try:
-        lines = (proc / "meminfo").read_text().splitlines()
-        fields = dict(line.split(":", 1) for line in lines)
-        return int(fields["MemAvailable"].split()[0]) * 1024
+        fields = dict(line.split(":", 1) for line in (proc / "meminfo").read_text().splitlines())
+        free = [int(fields["MemAvailable"].split()[0]) * 1024]
     except (OSError, KeyError, ValueError):
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
-
-
-def _free_in_groups(proc: Path, groups: Path) -> Iterator[int]:
-    """Yield what is free in each group of this process that has a limit, and in those around it."""
-    try:
+        free = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2]
+    lines: list[str] = []
+    with suppress(OSError):
         lines = (proc / "self" / "cgroup").read_text().splitlines()
-    except OSError:
-        return
     for line in lines:
         _, controllers, path = line.split(":", 2)
-        if controllers == "":
-            top, names = groups, ("memory.max", "memory.current", "")
-        elif "memory" in controllers.split(","):
-            top = groups / "memory"
-            names = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_")
-        else:
+        top, limit, usage, prefix = groups, "memory.max", "memory.current", ""
+        if "memory" in controllers.split(","):  # version 1
+            top, prefix = groups / "memory", "total_"
+            limit, usage = "memory.limit_in_bytes", "memory.usage_in_bytes"
+        elif controllers:
             continue
         inner = PurePosixPath(path.lstrip("/"))
         # Within a container, the path may be that of the host; the container's own group is the top.
-        for folder in (inner, *inner.parents):
-            if (free := _free(top / folder, *names)) is not None:
-                yield free
-
-
-def _free(group: Path, limit: str, usage: str, prefix: str) -> int | None:
-    """Return what is free in one group; None if it has no limit, or is not there."""
-    try:
-        most = int((group / limit).read_text())  # "max" is no number
-        used = int((group / usage).read_text())
-        pairs = (line.split() for line in (group / "memory.stat").read_text().splitlines())
-        counts = {name: int(value) for name, value in pairs}
-    except (OSError, ValueError):
-        return None
-    files = (counts.get(f"{prefix}{kind}_file", 0) for kind in ("active", "inactive"))
-    return most - used + sum(files)
+        for group in (top / folder for folder in (inner, *inner.parents)):
+            with suppress(OSError, ValueError):  # no such group, or "max" for no limit
+                most, used = (int((group / name).read_text()) for name in (limit, usage))
+                counts = dict(map(str.split, (group / "memory.stat").read_text().splitlines()))
+                files = (f"{prefix}{kind}_file" for kind in ("active", "inactive"))
+                free.append(most - used + sum(int(counts.get(name, 0)) for name in files))
+    return max(0, min(free))
 
 
 # Whoever writes in a folder holds a shared lock on the folder, from before the partial file is made until it
@@ -526,11 +499,10 @@ def _partial_files(folder: Path) -> list[Path]:
 
 def _gets_lock(descriptor: int) -> bool:
     """Take the exclusive lock, which ends when the file is closed; return whether it was to be had."""
-    try:
+    with suppress(OSError):
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return False
-    return True
+        return True
+    return False
 
 
 @contextmanager

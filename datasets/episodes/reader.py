@@ -115,8 +115,7 @@ class EpisodeReader:
             )
         if name is None and len(names) > 1:
             raise UserError(
-                f"{path} has {len(names)} episodes; give the name of one ({some}), "
-                "or use open_dataset for all"
+                f"{path} has {len(names)} episodes; give the name of one ({some}), or use open_dataset"
             )
         if name is not None and name not in names:
             raise UserError(f"{path} has no episode '{name}'; it has: {some}")
@@ -134,11 +133,7 @@ class EpisodeReader:
 
     @property
     def executed_actions(self) -> Floats:
-        """The actions that were carried out, (T, A) float32.
-
-        They equal `actions` unless the recorder stored other ones, for instance because the actions
-        of an expert were added to a policy's roll-out (DAgger).
-        """
+        """The actions that were carried out, (T, A) float32; `actions` unless others were recorded."""
         executed = self._optional("executed_actions", np.float32)
         return self.actions if executed is None else executed
 
@@ -209,11 +204,9 @@ class EpisodeReader:
     def observation(self, tick: int) -> dict[str, npt.NDArray[Any]]:
         """Return what was seen before `actions[tick]` was taken, as `PolicyRunner` takes it."""
         if not 0 <= tick < self.num_samples:
-            raise IndexError(
-                f"tick {tick} of {self.name}, which has ticks 0 to {self.num_samples - 1}"
-            )
+            raise IndexError(f"tick {tick} of {self.name}, which has {self.num_samples} ticks")
+        found: dict[str, npt.NDArray[Any]] = {}
         with self._demo() as demo:
-            found: dict[str, npt.NDArray[Any]] = {}
             for camera in self.spec.cameras:
                 stored = demo[f"obs/{camera.name}"]
                 found[camera.name] = self._decode(stored, camera.name, tick, tick + 1)[0]
@@ -288,30 +281,28 @@ def read_episodes(
     if data is None:
         return []
     everything = demo_names(file)
-    listed = read_masks(file)
-    for what, remedy in mask_problems(listed, everything):
+    masks = {key: frozenset(members) for key, members in read_masks(file).items()}
+    for what, remedy in mask_problems(masks, everything):
         raise UserError(f"{what}; {remedy}")
-    masks = {key: frozenset(members) for key, members in listed.items()}
     default = _from_json(data.attrs.get("problem_info"), "language_instruction")
     stored = tuple((name, each.of_file(file)) for name, each in cameras.items())
     episodes = []
     for name in everything if names is None else names:
         demo = demo_group(file, name)
         _require_whole(demo, path, name, spec)
-        attributes = demo.attrs
-        instruction = (
-            instruction_of(demo) or _from_json(attributes.get("ep_meta"), "lang") or default
-        )
+        facts = demo.attrs
         episodes.append(
             EpisodeReader(
                 path=path,
                 name=name,
                 spec=spec,
                 num_samples=len(demo["actions"]),
-                instruction=instruction,
-                task=plain_text(decoded(attributes.get("task")), "task"),
-                success=whole_number(attributes.get("success"), bool),
-                seed=whole_number(attributes.get("seed"), int),
+                instruction=instruction_of(demo)
+                or _from_json(facts.get("ep_meta"), "lang")
+                or default,
+                task=plain_text(decoded(facts.get("task")), "task"),
+                success=whole_number(facts.get("success"), bool),
+                seed=whole_number(facts.get("seed"), int),
                 masks=frozenset(key for key, members in masks.items() if name in members),
                 stored=stored,
             )

@@ -94,12 +94,12 @@ class EpisodeWriter:
     """Writes the ticks of one episode as they happen; `finish` makes them an episode.
 
     While it is recorded, the episode lies in `.<name>.partial` in the same folder. `finish` flushes
-    this file to the disk and renames it, so that a kill at any moment loses at most this episode
-    and damages no other. `remove_leftovers` deletes what a kill leaves. Leaving the `with` block
-    through an exception, or without `finish`, deletes what was recorded.
+    this file to the disk and renames it, so that a kill at any moment loses at most this episode.
+    `remove_leftovers` deletes what a kill leaves. Leaving the `with` block without `finish` deletes what
+    was recorded.
 
-    If `append` refuses a tick and raises, nothing is changed: the earlier ticks are kept, and
-    recording may go on. After a failed write, as on a full disk, the episode can only be abandoned.
+    A tick that `append` refuses changes nothing, and recording may go on. After a failed write, as on a
+    full disk, the episode can only be abandoned.
 
     Parameters
     ----------
@@ -157,24 +157,20 @@ class EpisodeWriter:
         reward, done
             Stored as they are.
         executed_action
-            (A,), the action that was carried out, if it was not `action`: either because a policy
-            drove and `action` is what the expert would have done, or because a disturbance was
-            added, perhaps beyond the limits. Training uses it as the previous action of the next
-            tick.
+            (A,), the action that was carried out, if it was not `action`: what a policy did where
+            `action` is an expert's, or a disturbed action, perhaps beyond the limits. Training uses it
+            as the previous action of the next tick.
         loss_weight
-            Weight of the tick in the loss of a training, at least 0. The file has `loss_weights`
-            only if one of them is not 1.
+            Weight of the tick in the loss of a training, at least 0. Stored if one is not 1.
         intervention
-            Whether a person drove in the policy's place; None if nobody knows. The file has
-            `interventions` only if this is known for one of the ticks.
+            Whether a person drove in the policy's place; None if nobody knows. Stored if known of a tick.
         """
         self._require_open()
         self.spec.validate_observation(observation)
-        values = validate_action(self.spec, action)
-        executed = values
+        values = executed = validate_action(self.spec, action)
         if executed_action is not None:
             executed = np.asarray(executed_action, dtype=np.float32)
-            if executed.shape != (self.spec.action_size,) or not np.isfinite(executed).all():
+            if executed.shape != values.shape or not np.isfinite(executed).all():
                 raise UserError(
                     f"executed_action is {executed}; give {self.spec.action_size} finite values"
                 )

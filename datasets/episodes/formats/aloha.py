@@ -24,6 +24,7 @@ import numpy.typing as npt
 
 from ttm.datasets.episode_file import decoded, instruction_of, open_file, plain_text
 from ttm.datasets.files import find_files
+from ttm.datasets.formats.hdf5 import write_frames
 from ttm.datasets.formats.recording import (
     FrameStream,
     Recording,
@@ -225,7 +226,7 @@ def _write(
         key, frames = f"observations/images/{camera}", recording.each_frame(camera)
         ordered = (frame if order == "rgb" else frame[..., ::-1] for frame in frames)
         if quality is None:
-            _write_frames(file, key, ordered, count)
+            write_frames(file, key, ordered, count, "none")
         else:
             jpegs = [encode_jpeg(np.ascontiguousarray(frame), quality) for frame in ordered]
             lengths.append([len(data) for data in jpegs])
@@ -249,11 +250,3 @@ def _write(
         "ttm_spec": source.spec.to_json() if source.has_own_spec else None,
     }
     file.attrs.update({name: value for name, value in facts.items() if value is not None})
-
-
-def _write_frames(file: h5py.File, key: str, frames: Iterator[Frames], count: int) -> None:
-    for tick, frame in enumerate(frames):
-        if not tick:
-            shape, chunks = (count, *frame.shape), (1, *frame.shape)
-            stored = file.create_dataset(key, shape, np.uint8, chunks=chunks)
-        stored[tick] = frame

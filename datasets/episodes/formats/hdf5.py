@@ -55,40 +55,31 @@ def write_demo_file(
     recordings: Iterable[tuple[int, Recording]],
     *,
     with_spec: bool = True,
-    jpeg_quality: int | None = None,
-    compression: Compression = "by size",
     robomimic: bool = False,
+    **storage: Any,
 ) -> None:
     """Write a new file with the demos `demo_<number>`, their masks and the environment's facts.
 
-    recordings: each after its number. with_spec: whether the file carries the spec.
-    jpeg_quality: frames that were not recorded as JPEGs become such; None stores them without loss.
-    robomimic: as robomimic reads it; see `write_robomimic`.
+    recordings: each after its number. with_spec: whether the file carries the spec. robomimic: as
+    robomimic reads it; see `write_robomimic`. storage: `jpeg_quality` and `compression` of `write_demo`.
     """
-    masks: dict[str, list[str]] = defaultdict(list)
+    masks: dict[str, list[bytes]] = defaultdict(list)
     instructions = set()
     with new_file(path) as file:
         write_file_attributes(file, spec, with_spec=with_spec)
         for number, recording in recordings:
-            demo = write_demo(
-                file,
-                number,
-                recording,
-                jpeg_quality=jpeg_quality,
-                compression=compression,
-                decode=robomimic,
-            )
+            demo = write_demo(file, number, recording, decode=robomimic, **storage)
             if robomimic:
                 demo.attrs["ep_meta"] = json.dumps({"lang": recording.instruction})
                 _write_next_observations(demo, recording)
             instructions.add(recording.instruction)
             for key in sorted(recording.masks):
-                masks[key].append(f"demo_{number}")
+                masks[key].append(f"demo_{number}".encode())
         if robomimic and len(instructions) == 1:
             problem = {"language_instruction": instructions.pop()}
             file["data"].attrs["problem_info"] = json.dumps(problem)
         for key, names in masks.items():
-            file.create_dataset(f"mask/{key}", data=np.array([name.encode() for name in names]))
+            file.create_dataset(f"mask/{key}", data=np.array(names))
 
 
 def write_demo(
@@ -96,15 +87,25 @@ def write_demo(
     number: int,
     recording: Recording,
     *,
-    jpeg_quality: int | None,
-    compression: Compression,
     decode: bool,
+    jpeg_quality: int | None = None,
+    compression: Compression = "by size",
 ) -> h5py.Group:
     """Write a recording as `data/demo_<number>`, frame by frame, and return the group.
 
     decode: whether frames that were recorded as JPEGs are decoded, rather than kept to the byte.
+    jpeg_quality: frames that were not recorded as JPEGs become such; None stores them without loss.
     """
-    columns, count = _columns(recording), len(recording.actions)
+    count = len(recording.actions)
+    columns: dict[str, Any] = {
+        "actions": recording.actions,
+        "rewards": recording.filled("rewards"),
+        "dones": recording.filled("dones"),
+        **{f"obs/{name}": values for name, values in recording.vectors.items()},
+    }
+    optional = ("timestamps", "executed_actions", "interventions", "loss_weights")
+    columns |= {name: getattr(recording, name) for name in optional}
+    columns = {name: values for name, values in columns.items() if values is not None}
     reserve(file, sum(np.asarray(values).nbytes for values in columns.values()))
     demo = file.create_group(f"data/demo_{number}")
     for key, values in columns.items():
@@ -116,7 +117,7 @@ def write_demo(
         elif jpeg_quality is not None:
             _write_jpegs(demo, key, (encode_jpeg(each, jpeg_quality) for each in frames), count)
         else:
-            _write_frames(demo, key, frames, count, compression)
+            write_frames(demo, key, frames, count, compression)
     facts = {
         "num_samples": count,
         "task": recording.task,
@@ -132,33 +133,21 @@ def write_demo(
     return demo
 
 
-def _columns(recording: Recording) -> dict[str, Any]:
-    columns = {
-        "actions": recording.actions,
-        "rewards": recording.filled("rewards"),
-        "dones": recording.filled("dones"),
-        **{f"obs/{name}": values for name, values in recording.vectors.items()},
-    }
-    for name in ("timestamps", "executed_actions", "interventions", "loss_weights"):
-        if (values := getattr(recording, name)) is not None:
-            columns[name] = values
-    return columns
-
-
-def _write_frames(
-    demo: h5py.Group,
+def write_frames(
+    group: h5py.Group,
     key: str,
     frames: Iterator[Frames],
     count: int,
     compression: Compression = "by size",
 ) -> None:
+    """Write `count` frames, one by one, as one dataset of a group in a file of `new_file`."""
     first = next(frames)
-    reserve(demo.file, count * (first.nbytes + ROOM_A_FRAME))
+    reserve(group.file, count * (first.nbytes + ROOM_A_FRAME))
     options: dict[str, Any] = {}
     if compression != "none":
         chosen = GZIP if compression == "gzip" else lossless(*first.shape[:2])
         options = {**chosen, "chunks": (1, *first.shape)}
-    stored = demo.create_dataset(key, (count, *first.shape), np.uint8, **options)
+    stored = group.create_dataset(key, (count, *first.shape), np.uint8, **options)
     for tick, frame in enumerate(chain([first], frames)):
         stored[tick] = frame
 
@@ -182,7 +171,7 @@ def _write_next_observations(demo: h5py.Group, recording: Recording) -> None:
         demo[f"next_obs/{name}"] = np.concatenate([values[1:], values[-1:]])
     for camera in recording.cameras:
         frames = _one_later(recording.each_frame(camera))
-        _write_frames(demo, f"next_obs/{camera}", frames, count)
+        write_frames(demo, f"next_obs/{camera}", frames, count)
 
 
 def _one_later(frames: Iterator[Frames]) -> Iterator[Frames]:
@@ -241,11 +230,16 @@ def source_of(episodes: EpisodeDataset, where: str, *, has_spec: bool = False) -
 
     where: their path, for messages. has_spec: whether their spec was given, and not inferred.
     """
-    rounding = survey_actions((_stored_actions(episode) for episode in episodes), where)[1]
+
+    def stored_actions(episode: EpisodeReader) -> Any:
+        with open_file(episode.path) as file:
+            return file["data"][episode.name]["actions"][()]
+
+    rounding = survey_actions(map(stored_actions, episodes), where)[1]
     return Source(
         spec=episodes.spec,
         num_episodes=len(episodes),
-        recordings=lambda: (recording_of(episode) for episode in episodes),
+        recordings=lambda: map(recording_of, episodes),
         has_own_spec=has_spec or has_own_spec(episodes),
         notes=tuple(filter(None, [episodes.note, *rounding, _left_out(episodes)])),
     )
@@ -258,7 +252,10 @@ def recording_of(episode: EpisodeReader) -> Recording:
         rewards, dones = _column(demo, "rewards", np.float32), _column(demo, "dones", np.int64)
         jpegs = {
             camera.name: demo[f"obs/{camera.name}"].attrs.get("encoding") == JPEG
-            and _is_read_as_stored(episode, camera.name, demo[f"obs/{camera.name}"][0])
+            # A JPEG is taken over if it holds the frame that the reader gives, and not it upside down.
+            and np.array_equal(
+                decode_image(demo[f"obs/{camera.name}"][0]), episode.frames(camera.name, 0, 1)[0]
+            )
             for camera in episode.spec.cameras
         }
         has_executed, has_weights = (key in demo for key in ("executed_actions", "loss_weights"))
@@ -287,11 +284,6 @@ def recording_of(episode: EpisodeReader) -> Recording:
         language_embedding=episode.language_embedding,
         language_model=episode.language_model,
     )
-
-
-def _is_read_as_stored(episode: EpisodeReader, camera: str, first: Frames) -> bool:
-    """Return whether a JPEG holds the frame that the reader gives, rather than it upside down."""
-    return np.array_equal(decode_image(first), episode.frames(camera, 0, 1)[0])
 
 
 def _column(demo: Any, name: str, dtype: Any) -> Any:
@@ -324,11 +316,6 @@ def has_own_spec(episodes: EpisodeDataset) -> bool:
     """Return whether the files of a data set carry a spec."""
     with open_file(episodes[0].path) as file:
         return read_stored_spec(file) is not None
-
-
-def _stored_actions(episode: EpisodeReader) -> Any:
-    with open_file(episode.path) as file:
-        return file["data"][episode.name]["actions"][()]
 
 
 def _left_out(episodes: EpisodeDataset) -> str:

@@ -56,7 +56,7 @@ class DataMergeCommand:
 
     def run(self) -> int:
         """Merge and print how many episodes there are; return the exit code."""
-        count = merge_episodes(self.sources, self.out, overwrite=self.overwrite)
+        count, _ = merge_episodes(self.sources, self.out, overwrite=self.overwrite)
         print(f"{self.out}: {count} episodes")
         return 0
 
@@ -139,43 +139,37 @@ class DataFilterCommand:
 
     def run(self) -> int:
         """Filter and print how many episodes were kept; return the exit code."""
-        kept, total = filter_episodes(self.source, self.out, self.wanted, overwrite=self.overwrite)
+        kept, total = merge_episodes([self.source], self.out, self.wanted, overwrite=self.overwrite)
         print(f"{self.out}: {kept} of {total} episodes")
         return 0
 
 
-def merge_episodes(sources: Sequence[str | Path], out: Path, *, overwrite: bool = False) -> int:
-    """Write the episodes of all sources to the one file `out`; return their number.
+def merge_episodes(
+    sources: Sequence[str | Path],
+    out: Path,
+    wanted: Wanted | None = None,
+    *,
+    overwrite: bool = False,
+) -> tuple[int, int]:
+    """Write the wanted episodes of all sources to the one file `out`; return their number, and that of all.
 
-    Raises `UserError` if the data sets differ in what is observed or commanded.
+    Raises `UserError` if none is wanted, or if the data sets differ in what is observed or commanded.
     """
-    _require_file(out)
+    wanted = wanted or Wanted()
+    require_at_least(1, options(wanted, "min_ticks", "max_ticks"))
+    if out.suffix not in SUFFIXES:
+        raise UserError(f"{out}: one file is written; give a name that ends in .hdf5")
     for source in sources:
         require_apart(source, out)
     opened = [open_dataset(source) for source in sources]
     for other in opened[1:]:
         _require_same(opened[0], other)
     episodes = [episode for dataset in opened for episode in dataset]
-    write_whole(out, lambda path: write_demos(path, episodes), contents=(), overwrite=overwrite)
-    return len(episodes)
-
-
-def filter_episodes(
-    source: str | Path, out: Path, wanted: Wanted, *, overwrite: bool = False
-) -> tuple[int, int]:
-    """Write the wanted episodes to the one file `out`; return the numbers of kept and of all ones.
-
-    Raises `UserError` if none is wanted.
-    """
-    require_at_least(1, options(wanted, "min_ticks", "max_ticks"))
-    _require_file(out)
-    require_apart(source, out)
-    episodes = open_dataset(source)
     kept = [episode for episode in episodes if wanted.keeps(episode)]
     if not kept:
         raise UserError(
-            f"none of the {len(episodes)} episodes of {source} is as asked for; "
-            f"`ttm data show {source}` lists their tasks, instructions and success"
+            f"none of the {len(episodes)} episodes is as asked for; `ttm data show {sources[0]}` lists "
+            "their tasks, instructions and success"
         )
     write_whole(out, lambda path: write_demos(path, kept), contents=(), overwrite=overwrite)
     return len(kept), len(episodes)
@@ -216,11 +210,6 @@ def split_episodes(options: DataSplitCommand) -> dict[str, int]:
         overwrite=options.overwrite,
     )
     return {f"{name}.hdf5": len(members) for name, members in parts.items()}
-
-
-def _require_file(out: Path) -> None:
-    if out.suffix not in SUFFIXES:
-        raise UserError(f"{out}: one file is written; give a name that ends in .hdf5")
 
 
 def _require_same(ours: EpisodeDataset, theirs: EpisodeDataset) -> None:

@@ -12,7 +12,6 @@ from ttm.datasets import check_dataset, open_dataset
 from ttm.datasets.tools.arrange import (
     DataSplitCommand,
     Wanted,
-    filter_episodes,
     merge_episodes,
     split_episodes,
 )
@@ -42,7 +41,7 @@ def bare(path: Path, actions: np.ndarray, **attributes: str) -> Path:
 
 def test_merge_keeps_every_member_and_fact(folders, tmp_path):
     out = tmp_path / "all.hdf5"
-    assert merge_episodes(folders, out) == 3
+    assert merge_episodes(folders, out) == (3, 3)
     merged = open_dataset(out)
     originals = [*open_dataset(folders[0]), *open_dataset(folders[1])]
     for mine, other in zip(originals, merged, strict=True):
@@ -97,16 +96,16 @@ def test_merge_refuses_what_differs(folders, tmp_path):
 )
 def test_filter(folders, tmp_path, wanted, lengths):
     merge_episodes(folders, tmp_path / "all.hdf5")
-    counts = filter_episodes(tmp_path / "all.hdf5", tmp_path / "out.hdf5", wanted)
+    counts = merge_episodes([tmp_path / "all.hdf5"], tmp_path / "out.hdf5", wanted)
     assert counts == (len(lengths), 3)
     assert [each.num_samples for each in open_dataset(tmp_path / "out.hdf5")] == lengths
 
 
 def test_filter_that_keeps_nothing_says_so(folders, tmp_path):
     with pytest.raises(UserError, match="none of the 2 episodes"):
-        filter_episodes(folders[0], tmp_path / "out.hdf5", Wanted(task="dance"))
+        merge_episodes([folders[0]], tmp_path / "out.hdf5", Wanted(task="dance"))
     with pytest.raises(UserError, match="--min-ticks is 0"):
-        filter_episodes(folders[0], tmp_path / "out.hdf5", Wanted(min_ticks=0))
+        merge_episodes([folders[0]], tmp_path / "out.hdf5", Wanted(min_ticks=0))
 
 
 def test_split_holds_out_a_portion_and_keeps_copies_together(tmp_path, record):
@@ -146,7 +145,7 @@ def test_nothing_is_written_into_what_is_read(folders):
     with pytest.raises(UserError, match="lie within each other"):
         merge_episodes(folders, folder / "all.hdf5")
     with pytest.raises(UserError, match="lie within each other"):
-        filter_episodes(before[0], before[0], Wanted(success="true"), overwrite=True)
+        merge_episodes([before[0]], before[0], Wanted(success="true"), overwrite=True)
     for out in (folder, folder / "split"):
         with pytest.raises(UserError, match="lie within each other"):
             split_episodes(DataSplitCommand(str(folder), out, overwrite=True))
