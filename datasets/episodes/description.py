@@ -286,11 +286,10 @@ def _spec(base: PolicySpec, members: Iterable[Member], given: SpecFile) -> Polic
     used = [member for member in members if member.is_used]
     known = {vector.name: vector for vector in base.proprioception}
     actions = base.actions if given.actions is None else given.actions
-    total = sum(part.size for part in actions)
-    if total != base.action_size:
+    total, size = sum(part.size for part in actions), base.action_size
+    if total != size:
         raise UserError(
-            f"{given.path}: the parts of the action have {total} dimensions, but the data "
-            f"{base.action_size}"
+            f"{given.path}: the parts of the action have {total} dimensions, but the data {size}"
         )
     return PolicySpec(
         robot=given.robot or base.robot,
@@ -351,7 +350,7 @@ def _chosen(
                 raise UserError(f"{word} '{name}' is not in this data; it has: {have}")
             if by_name[name].kind != kind:
                 raise UserError(
-                    f"obs/{name} cannot be {word}: it is {by_name[name].text}; this data has: {have}"
+                    f"obs/{name} cannot be {word}: it is {by_name[name].text}; it has: {have}"
                 )
             chosen.append(replace(by_name[name], reason=""))
     taken = {member.name for member in chosen}
@@ -383,8 +382,7 @@ def _vector(
     labels = (given.proprioception or {}).get(member.name)
     if labels is not None and len(labels) != size:
         raise UserError(
-            f"{given.path}: proprioception {member.name} has {len(labels)} labels for {size} values; "
-            "give one for each"
+            f"{given.path}: proprioception {member.name} has {len(labels)} labels for {size} values"
         )
     if labels is None and stored is not None:
         return stored

@@ -49,8 +49,7 @@ def image_size(data: bytes | Frames) -> tuple[int, int]:
         raise OSError("the image does not decode (it is neither a JPEG nor a PNG)")
     if not 0 < height * width <= MAX_PIXELS:
         raise OSError(
-            f"the image does not decode (its header declares {width}x{height} pixels, and at most "
-            f"{MAX_PIXELS} are decoded)"
+            f"the image does not decode (its header declares {width}x{height} pixels, too many)"
         )
     return height, width
 
@@ -68,9 +67,7 @@ def decode_image(data: bytes | Frames, size: tuple[int, int] | None = None) -> F
     encoded = data if isinstance(data, bytes) else data.tobytes()
     declared = image_size(encoded)
     if size is not None and declared != size:
-        raise OSError(
-            f"the image has {declared[1]}x{declared[0]} pixels where {size[1]}x{size[0]} are expected"
-        )
+        raise OSError(f"the image has {declared[1]}x{declared[0]} pixels, not {size[1]}x{size[0]}")
     if encoded.startswith(PNG_START):
         return _decoded_by_pillow(_pixels_alone(encoded), "PNG")
     if encoded.count(b"\xff\xda") > MAX_SCANS:
@@ -89,9 +86,7 @@ def _png_size(encoded: bytes) -> tuple[int, int]:
         raise OSError("the image does not decode (a PNG without its header)")
     width, height, depth, colours = struct.unpack(">IIBB", encoded[16:26])
     if depth == 16 and colours in (0, 4):
-        raise OSError(
-            "the image is a grey PNG of 16 bits, as depth is stored; the policy takes RGB of 8 bits"
-        )
+        raise OSError("the image is a grey PNG of 16 bits, as depth is stored; give RGB of 8 bits")
     return height, width
 
 
@@ -235,8 +230,7 @@ def _as_rgb(rows: npt.NDArray[Any], values: tuple[float, float]) -> Frames:
     portion = (rows.astype(np.float64) - low) / (high - low)
     if not ((portion >= -RANGE_SLACK) & (portion <= 1 + RANGE_SLACK)).all():
         raise ValueError(
-            f"float frames range from {rows.min():g} to {rows.max():g}, but {low:g} is taken for "
-            f"black and {high:g} for white; give `values` of the camera in a --spec file"
+            f"float frames range from {rows.min():g} to {rows.max():g}, not {low:g} to {high:g} (--spec)"
         )
     return np.round(portion.clip(0, 1) * 255).astype(np.uint8)
 

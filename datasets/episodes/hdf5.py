@@ -220,8 +220,7 @@ def require_inside(items: Iterable[Path], root: Path, *, or_else: str = TRUSTED)
         target = os.path.realpath(item)
         if os.path.commonpath([real, target]) != real:
             raise UserError(
-                f"{item} leads to {target}, outside of {root}, and is not followed; copy that place into "
-                f"it{or_else}"
+                f"{item} leads to {target}, outside of {root}; copy that place into it{or_else}"
             )
 
 

@@ -43,9 +43,7 @@ def require_jpeg_quality(name: str, quality: int | None) -> None:
     name: what the user calls it.
     """
     if quality is not None and not 1 <= quality <= MOST_JPEG_QUALITY:
-        raise UserError(
-            f"{name} is {quality}; give 1 to {MOST_JPEG_QUALITY}, or leave it out for frames as they are"
-        )
+        raise UserError(f"{name} is {quality}; give 1 to {MOST_JPEG_QUALITY}, or leave it out")
 
 
 def natural_key(text: str | Path) -> list[tuple[int, int, str]]:

@@ -110,13 +110,9 @@ class EpisodeReader:
             names, spec = demo_names(file), read_stored_spec(file)
         some = ", ".join(names[:5]) + (f", … {names[-1]}" if len(names) > 5 else "")
         if not names:
-            raise UserError(
-                f"{path} has no episode (data/demo_0, …); record one, or check the path"
-            )
+            raise UserError(f"{path} has no episode (data/demo_0, …); record one")
         if name is None and len(names) > 1:
-            raise UserError(
-                f"{path} has {len(names)} episodes; give the name of one ({some}), or use open_dataset"
-            )
+            raise UserError(f"{path} has {len(names)} episodes; give the name of one ({some})")
         if name is not None and name not in names:
             raise UserError(f"{path} has no episode '{name}'; it has: {some}")
         cameras: Mapping[str, StoredCamera] = {}

@@ -68,13 +68,11 @@ def tick_weights(
         found.append(person * episode.loss_weights)
     if not any(weights.any() for weights in found):
         raise UserError(
-            f"no tick of {episodes.source} has a weight above 0; add episodes that a person drove, or "
-            "give those of a policy a weight"
+            f"no tick of {episodes.source} has a weight above 0; add episodes that a person drove"
         )
     if starts != 1 and not episodes.spec.proprioception:
         raise UserError(
-            f"{episodes.source} has no proprioception, which tells when the robot stands still; "
-            "record it, or let starts weigh 1"
+            f"{episodes.source} has no proprioception to stand still by; let starts weigh 1"
         )
     if changes != 1 or starts != 1:
         spread = dataset_statistics(episodes)
@@ -358,8 +356,7 @@ class WindowDataset(Dataset[WindowBatch]):
         require_at_least(1, {"window": window})
         if not len(episodes):
             raise UserError(
-                f"{episodes.source}: no episode to make windows of; "
-                "record more, or choose another mask"
+                f"{episodes.source}: no episode to make windows of; record more, or choose another mask"
             )
         self.episodes = episodes
         self.window = window

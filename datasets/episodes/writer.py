@@ -41,17 +41,14 @@ def validate_action(spec: PolicySpec, action: npt.ArrayLike) -> npt.NDArray[np.f
     values = np.asarray(action, dtype=np.float32)
     if values.shape != (spec.action_size,):
         names = ", ".join(f"{part.name}[{part.size}]" for part in spec.actions)
-        raise UserError(
-            f"the action has shape {values.shape}; the spec wants ({spec.action_size},): {names}"
-        )
+        raise UserError(f"the action has shape {values.shape}; give ({spec.action_size},): {names}")
     for part in spec.actions:
         bad = outside_limits(part, values[spec.action_slices[part.name]])
         if bad.any():
             where = int(np.flatnonzero(bad)[0])
             value = values[spec.action_slices[part.name]][where]
             raise UserError(
-                f"action '{part.name}'[{where}] is {value}; the spec wants {limits_text(part)}: "
-                "clip or threshold the command before recording it"
+                f"action '{part.name}'[{where}] is {value}; the spec wants {limits_text(part)}"
             )
     return values
 
@@ -171,9 +168,7 @@ class EpisodeWriter:
         if executed_action is not None:
             executed = np.asarray(executed_action, dtype=np.float32)
             if executed.shape != values.shape or not np.isfinite(executed).all():
-                raise UserError(
-                    f"executed_action is {executed}; give {self.spec.action_size} finite values"
-                )
+                raise UserError(f"executed_action is {executed}; give {len(values)} finite values")
         if not math.isfinite(timestamp_s):
             raise UserError(f"timestamp_s is {timestamp_s}; give the capture time in seconds")
         if not (math.isfinite(loss_weight) and loss_weight >= 0):
@@ -248,10 +243,7 @@ class EpisodeWriter:
         """
         self._require_open()
         if self.num_samples == 0:
-            raise UserError(
-                f"{self.path}: the episode has no tick; "
-                "append at least one before finish, or abandon it"
-            )
+            raise UserError(f"{self.path}: the episode has no tick; append one before finish")
         self._refuse_overwriting()
         with self._guard.writing():
             for dataset in self._datasets.values():
@@ -303,15 +295,12 @@ class EpisodeWriter:
     def _require_open(self) -> None:
         if not self._file or self._guard.failed:
             raise UserError(
-                f"{self.path}: this episode is finished or abandoned, or could not be written; make "
-                "a new EpisodeWriter"
+                f"{self.path}: this episode has ended, or could not be written; make a new EpisodeWriter"
             )
 
     def _refuse_overwriting(self) -> None:
         if self.path.exists():
-            raise UserError(
-                f"{self.path} exists already; record to another name, or delete it first"
-            )
+            raise UserError(f"{self.path} exists already; give another name, or delete it first")
 
     def _open(self) -> h5py.File:
         try:
@@ -321,8 +310,7 @@ class EpisodeWriter:
         except OSError as error:
             self._claim.close()
             raise UserError(
-                f"cannot record to {self._partial} ({error}); is the folder writable, and no other "
-                "recorder at work on this name?"
+                f"cannot record to {self._partial} ({error}); is another recorder at work on it?"
             ) from error
 
     def _create_datasets(self) -> dict[str, h5py.Dataset]:

@@ -106,8 +106,7 @@ def write(source: Source, target: Path, options: ConvertOptions) -> None:
     order = options.colour_order or ("rgb" if options.jpeg_quality is None else None)
     if order is None:
         raise UserError(
-            "ALOHA's users disagree about the order of colours in JPEGs; give --colour-order rgb, or "
-            "bgr for programs that decode with OpenCV and do not convert"
+            "give --colour-order rgb for JPEGs, or bgr for programs that decode by OpenCV alone"
         )
     target.mkdir()
     for number, recording in enumerate(source.recordings()):
@@ -163,8 +162,7 @@ def _read_vectors(
             start += vector.size
         if values.ndim != 2 or values.shape[1] != vector.size:
             raise UserError(
-                f"{path}: observations/{vector.name} has shape {values.shape}, others "
-                f"(T, {vector.size}); keep robots in folders of their own"
+                f"{path}: observations/{vector.name} has shape {values.shape}, others (T, {vector.size})"
             )
         vectors[vector.name] = values.astype(np.float32)
     return vectors
@@ -200,11 +198,11 @@ def _decoded(stored: Any, tick: int, path: Path) -> Frames:
         frame = decode_image(data) if stored.ndim < 4 else data
     except (OSError, SyntaxError) as error:
         raise UserError(
-            f"{path}: frame {tick} of {stored.name} is damaged ({error}); leave this episode out"
+            f"{path}: frame {tick} of {stored.name} is damaged ({error}); leave it out"
         ) from error
     if frame.dtype != np.uint8 or frame.ndim != 3 or frame.shape[-1] != 3:
         raise UserError(
-            f"{path}: {stored.name} holds {frame.dtype} {frame.shape}; give uint8 (H, W, 3)"
+            f"{path}: {stored.name} holds {frame.dtype} {frame.shape}, not uint8 (H, W, 3)"
         )
     return np.asarray(frame)
 

@@ -294,8 +294,7 @@ def _column(demo: Any, name: str, dtype: Any) -> Any:
     shape, kind = getattr(stored, "shape", None), getattr(stored, "dtype", np.dtype(object)).kind
     if shape != (ticks,) or kind not in "fiub":
         raise UserError(
-            f"{stored.name} has shape {shape}, or no numbers, and the demo has {ticks} ticks; "
-            "take it out of the file"
+            f"{stored.name} has shape {shape} or no numbers, and the demo has {ticks} ticks; take it out"
         )
     return np.asarray(stored[()], dtype)
 

@@ -37,6 +37,7 @@ from ttm.datasets.hdf5 import require_inside, require_no_way_out
 from ttm.policy.errors import UserError
 from ttm.policy.spec import CameraSpec, PolicySpec
 
+DAMAGE = (OSError, KeyError, ValueError, pa.ArrowException)
 VERSIONS = ("v2.0", "v2.1", "v3.0")
 READ = {
     lerobot.ACTION,
@@ -125,19 +126,17 @@ class _LeRobot:
                     own["masks"] = listed
                 yield self._recording(place, spec, own)
 
-        notes = [
-            f"not converted: {', '.join(found.skipped)}" if found.skipped else "",
-            "the frames were stored as lossy video; they are as the video has them"
-            if found.videos
-            else "",
-            stale,
-        ]
+        notes = [*rounding, *filter(None, [stale])]
+        if found.videos:
+            notes.append("the frames were stored as lossy video; they are as the video has them")
+        if found.skipped:
+            notes.append(f"not converted: {', '.join(found.skipped)}")
         return Source(
             spec=spec,
             num_episodes=len(self._places),
             recordings=recordings,
             has_own_spec=self._stored is not None,
-            notes=(*rounding, *filter(None, notes)),
+            notes=tuple(notes),
         )
 
     def _recording(self, place: Place, spec: PolicySpec, facts: Mapping[str, Any]) -> Recording:
@@ -204,13 +203,11 @@ class _LeRobot:
         mine = np.flatnonzero(whole["episode_index"].to_numpy() == place.index)
         if len(mine) != place.length:
             raise UserError(
-                f"{place.data} has {len(mine)} rows of episode {place.index}, but the list of "
-                f"episodes says {place.length}; fetch the data set again"
+                f"{place.name} has {len(mine)} rows, not {place.length} as listed; fetch the data set again"
             )
         if len(mine) and mine[-1] - mine[0] >= len(mine):
             raise UserError(
-                f"{place.data}: the rows of episode {place.index} do not follow one another; "
-                "sort them by their index"
+                f"{place.name} has rows that do not follow one another; sort them by their index"
             )
         rows = whole.slice(mine[0] if len(mine) else 0, len(mine))
         for key in (lerobot.ACTION, lerobot.EXECUTED, lerobot.STATE, *self._found.vectors.values()):
@@ -219,8 +216,7 @@ class _LeRobot:
             lengths = sorted(pc.list_value_length(rows[key]).fill_null(0).unique().to_pylist())
             if len(lengths) > 1:
                 raise UserError(
-                    f"{place.name} has rows of {lengths[0]} and of {lengths[-1]} values in {key}; "
-                    "leave this episode out, or fetch the data set again"
+                    f"{place.name} has rows of {lengths[0]} to {lengths[-1]} values in {key}; leave it out"
                 )
         return rows
 
@@ -229,14 +225,7 @@ class _LeRobot:
         try:
             rows = self._rows_v3() if self._is_v3 else self._rows_v2()
             places = [self._place(row) for row in sorted(rows, key=lambda r: r["episode_index"])]
-        except (
-            OSError,
-            KeyError,
-            ValueError,
-            TypeError,
-            AttributeError,
-            pa.ArrowException,
-        ) as error:
+        except (*DAMAGE, TypeError, AttributeError) as error:
             raise self._damaged("episodes", error) from error
         if not self._options.choices.allow_external:
             videos = (file for place in places for file, _ in place.videos.values())
@@ -256,14 +245,7 @@ class _LeRobot:
         return rows
 
     def _rows_v2(self) -> list[dict[str, Any]]:
-        return [
-            {
-                "episode_index": line["episode_index"],
-                "length": line["length"],
-                "chunk": line["episode_index"] // self._info["chunks_size"],
-            }
-            for line in read_lines(self._root / "meta/episodes.jsonl")
-        ]
+        return list(read_lines(self._root / "meta/episodes.jsonl"))
 
     def _place(self, row: Mapping[str, Any]) -> Place:
         features, index = self._info["features"], row["episode_index"]
@@ -273,7 +255,8 @@ class _LeRobot:
                 parts = ("chunk_index", "file_index")
                 numbers = {part: int(row[f"{kind}/{part}"]) for part in parts}
             else:
-                numbers = {"episode_chunk": row["chunk"], "episode_index": index}
+                chunk = index // self._info["chunks_size"]
+                numbers = {"episode_chunk": chunk, "episode_index": index}
             return self._root / _filled(self._info[pattern], {**numbers, **names})
 
         videos = {}
@@ -297,7 +280,7 @@ class _LeRobot:
                 if not isinstance(task, str):
                     raise ValueError(f"the task {task!r} is no text")
             return {index: plain_text(task, "a task") for index, task in tasks.items()}
-        except (OSError, KeyError, ValueError, StopIteration, pa.ArrowException) as error:
+        except (*DAMAGE, StopIteration) as error:
             raise self._damaged("tasks", error) from error
 
 
@@ -311,10 +294,8 @@ def _read_info(root: Path) -> dict[str, Any]:
             f"{root / lerobot.INFO} is damaged ({error}); fetch the data set again"
         ) from error
     if version not in VERSIONS:
-        raise UserError(
-            f"{root} is a LeRobot data set of version {version}, which is not read; convert it with "
-            "LeRobot's own script first, or take one of " + ", ".join(VERSIONS)
-        )
+        what = f"{root} is a LeRobot data set of version {version}, which is not read"
+        raise UserError(f"{what}; convert it to {VERSIONS[-1]} by LeRobot's own script first")
     return dict(info)
 
 
@@ -368,9 +349,7 @@ def _masks(info: Mapping[str, Any], count: int) -> list[tuple[str, ...]]:
 def _observed(features: Mapping[str, Any], where: str) -> Observed:
     """Sort the features of a data set. Raises `UserError` if there is no action vector."""
     if lerobot.ACTION not in features or len(features[lerobot.ACTION]["shape"]) != 1:
-        raise UserError(
-            f"{where} has no feature '{lerobot.ACTION}' of one dimension; nothing can be learned"
-        )
+        raise UserError(f"{where} has no feature '{lerobot.ACTION}' of one dimension to learn from")
     found = Observed({}, {}, {}, {}, set(), [])
     for key, feature in features.items():
         name = key.removeprefix(lerobot.IMAGES).removeprefix(lerobot.OBSERVATION)

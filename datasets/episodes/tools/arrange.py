@@ -168,8 +168,7 @@ def merge_episodes(
     kept = [episode for episode in episodes if wanted.keeps(episode)]
     if not kept:
         raise UserError(
-            f"none of the {len(episodes)} episodes is as asked for; `ttm data show {sources[0]}` lists "
-            "their tasks, instructions and success"
+            f"none of the {len(episodes)} episodes is as asked for; see `ttm data show {sources[0]}`"
         )
     write_whole(out, lambda path: write_demos(path, kept), contents=(), overwrite=overwrite)
     return len(kept), len(episodes)
@@ -217,8 +216,7 @@ def _require_same(ours: EpisodeDataset, theirs: EpisodeDataset) -> None:
     if carries != others_carry:
         bare = theirs if carries else ours
         raise UserError(
-            f"{bare.source} carries no spec, but the other data do; write it with one first: "
-            f"ttm data convert {bare.source} TO"
+            f"{bare.source} carries no spec, others do; first: ttm data convert {bare.source} TO"
         )
     other_spec = theirs.spec
     if not carries and other_spec.action_size == ours.spec.action_size:
@@ -291,8 +289,7 @@ def shared_attributes(paths: Iterable[Path]) -> dict[str, Any]:
         for name in MEANING:
             if decoded(shared.get(name)) != decoded(attributes.get(name)):
                 raise UserError(
-                    f"{first} and {path} differ in the attribute '{name}'; one file cannot hold "
-                    "both: convert one of them with ttm data convert, or keep them apart"
+                    f"{first} and {path} differ in the attribute '{name}'; keep them apart, or convert one"
                 )
         known = _alike(json_object(shared.get("env_args")), json_object(attributes.get("env_args")))
         shared = {

@@ -179,8 +179,7 @@ def trim_episode(path: Path, start: int, stop: int | None, demo: str | None = No
     end = length if stop is None else stop
     if not 0 <= start < end <= length:
         raise UserError(
-            f"{path}: {episode.name} has ticks 0 to {length - 1}; ticks {start} to {end - 1} are no part "
-            "of them: give --start and --stop within, --stop above --start"
+            f"{path}: {episode.name} has ticks 0 to {length - 1}; give --start and --stop among them"
         )
     if end - start == length:
         raise UserError(f"{path}: these are all {length} ticks; give --start or --stop")
@@ -331,8 +330,7 @@ def _replacing(path: Path) -> Iterator[Path]:
     free, needed = shutil.disk_usage(path.parent).free, path.stat().st_size + MARGIN_BYTES
     if free < needed:  # HDF5 crashes if the disk becomes full while it copies
         raise UserError(
-            f"{path}: writing it again takes {needed / 2**20:.0f} MiB, and {free / 2**20:.0f} MiB are "
-            "free; make space"
+            f"{path}: {needed / 2**20:.0f} MiB are needed, {free / 2**20:.0f} MiB are free; make space"
         )
     with writing_in(path.parent), replacing(path) as partial:
         yield partial
@@ -422,17 +420,13 @@ class History:
         with self._locked():
             entries = self._entries()
             if not entries:
-                raise UserError(
-                    f"nothing to undo in {self.folder}; name the folder or file that was edited"
-                )
+                raise UserError(f"nothing to undo in {self.folder}; name what was edited")
             edited, files, after = self._read(entries[-1])
             for number, (file, state) in enumerate(zip(files, after, strict=True)):
                 is_kept = (entries[-1] / str(number)).exists()  # or else an undo before put it back
                 if is_kept and state not in ("unknown", _state(file)):
                     what = "was changed again" if state else "was recorded again"
-                    raise UserError(
-                        f"{file} {what} since the edit, and undoing would lose it; move it elsewhere first"
-                    )
+                    raise UserError(f"{file} {what} since the edit; move it elsewhere first")
             self._restore(entries[-1])
         return Edit(edited, tuple(files))
 
@@ -457,8 +451,7 @@ class History:
                 yield
         except OSError as error:
             raise UserError(
-                f"cannot change {self.folder} ({one_line(error.strerror or error)}); is there space, and "
-                "may you write?"
+                f"cannot change {self.folder} ({one_line(error.strerror or error)}); may you write?"
             ) from error
 
     def _entries(self) -> list[Path]:
@@ -504,8 +497,7 @@ class History:
             return str(data["what"]), files, list(after)
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise UserError(
-                f"{entry}: it does not say what was changed ({one_line(error)}); move its files to "
-                "where you want them"
+                f"{entry} does not say what was changed ({one_line(error)}); put its files back yourself"
             ) from error
 
     def _restore(self, entry: Path) -> None:

@@ -81,9 +81,7 @@ def pack_dataset(options: DataPackCommand) -> tuple[int, int, int]:
     require_apart(source, out)
     episodes = open_dataset(source, choices=options.choices)
     if not episodes.spec.cameras:
-        raise UserError(
-            f"{source} has no camera whose frames could be packed; train on it as it is"
-        )
+        raise UserError(f"{source} has no camera whose frames could be packed")
     size = (options.image_size, options.image_size)
     spec = resized_spec(episodes.spec, {camera.name: size for camera in episodes.spec.cameras})
     with_spec = fits_spec(

@@ -193,14 +193,12 @@ def capture_times_s(episode: EpisodeReader) -> npt.NDArray[np.float64]:
         return np.arange(episode.num_samples) / episode.spec.rate_hz
     if stored.shape != (episode.num_samples,):
         raise UserError(
-            f"{episode.path}: {episode.num_samples} ticks have {stored.size} timestamps; play the episode "
-            "as a film, or mend it"
+            f"{episode.path}: {episode.num_samples} ticks have {stored.size} timestamps; mend it"
         )
     wrong = np.flatnonzero(~((stored >= 0) & (stored <= LATEST_S)))
     if wrong.size:
         raise UserError(
-            f"{episode.path}: the timestamp of tick {wrong[0]} is {stored[wrong[0]]:g}, which is no time "
-            "in seconds; play the episode as a film, or mend it"
+            f"{episode.path}: the timestamp of tick {wrong[0]} is {stored[wrong[0]]:g}, no time in s"
         )
     return stored
 
@@ -239,23 +237,19 @@ def _write_header(figure: Figure, episode: EpisodeReader) -> Any:
     judged, colour = outcomes[episode.success]
     title = shorten(episode.instruction or "(no instruction)", 70, placeholder=" …")
     top = 1 - HEADER / 2 / figure.get_figheight()
+    right: dict[str, Any] = {"ha": "right", "va": "center"}
     figure.text(0.01, top, title, size=13, weight="bold", va="center")
-    figure.text(0.99, top, judged, size=12, color=colour, ha="right", va="center")
-    return figure.text(0.89, top, "", size=11, ha="right", va="center", animated=True)
+    figure.text(0.99, top, judged, size=12, color=colour, **right)
+    return figure.text(0.89, top, "", size=11, animated=True, **right)
 
 
 def _place_cameras(figure: Figure, episode: EpisodeReader) -> dict[str, Any]:
     """Place the cameras in a row; return their images."""
     height, images = figure.get_figheight(), {}
-    cameras = episode.spec.cameras
-    for place, camera in enumerate(cameras):
-        rectangle = (
-            place / len(cameras) + 0.01,
-            1 - (HEADER + CAMERAS) / height,
-            1 / len(cameras) - 0.02,
-            (CAMERAS - 0.25) / height,
-        )
-        axes = figure.add_axes(rectangle)
+    bottom, width = 1 - (HEADER + CAMERAS) / height, 1 / max(len(episode.spec.cameras), 1)
+    for place, camera in enumerate(episode.spec.cameras):
+        left = place * width + 0.01
+        axes = figure.add_axes((left, bottom, width - 0.02, (CAMERAS - 0.25) / height))
         axes.set_axis_off()
         axes.set_title(camera.name, size=9, pad=3)
         blank = np.zeros((camera.height, camera.width, 3), np.uint8)
@@ -267,12 +261,12 @@ def _place_charts(figure: Figure, charts: Sequence[Series]) -> list[Any]:
     """Place the charts below each other; return the lines that mark the tick."""
     height, cursors = figure.get_figheight(), []
     for place, series in enumerate(charts):
-        bottom = (FOOTER + CHART * (len(charts) - 1 - place)) / height
+        below = len(charts) - 1 - place
+        bottom = (FOOTER + CHART * below) / height
         axes = figure.add_axes((0.06, bottom, 0.74, (CHART - 0.28) / height))
         _draw_chart(axes, series)
-        last = place == len(charts) - 1
-        axes.tick_params(labelbottom=last)
-        axes.set_xlabel("tick" if last else "", size=8)
+        axes.tick_params(labelbottom=not below)
+        axes.set_xlabel("" if below else "tick", size=8)
         cursors.append(axes.axvline(0, color="black", lw=1, animated=True))
     return cursors
 

@@ -69,9 +69,7 @@ class DataShowCommand:
         )
         episodes = episodes.filter(self.mask) if self.mask else episodes
         if not len(episodes):
-            raise UserError(
-                f"{self.path}: no episode is in mask '{self.mask}'; leave --mask out to see all"
-            )
+            raise UserError(f"{self.path}: no episode is in mask '{self.mask}'; leave --mask out")
         console = Console()
         console.print(episodes.source, style="bold", soft_wrap=True, highlight=False, markup=False)
         for table in (overview_table, member_table, vector_table, instruction_table):
@@ -266,7 +264,5 @@ def _write_sheets(episodes: EpisodeDataset, path: Path, options: DataShowCommand
             with replacing(file) as partial:
                 sheet.save(partial, format=picture_format, quality=90)
         except OSError as error:
-            raise UserError(
-                f"cannot write {file} ({error}); give another file with --sheet"
-            ) from error
+            raise UserError(f"cannot write {file} ({error}); give another --sheet") from error
         yield file

@@ -68,7 +68,7 @@ def test_merge_of_foreign_files_keeps_what_we_do_not_read(tmp_path):
 
 def test_merge_refuses_what_differs(folders, tmp_path):
     ours = bare(tmp_path / "a.hdf5", np.zeros((3, 4)))
-    with pytest.raises(UserError, match="carries no spec, but the other data do"):
+    with pytest.raises(UserError, match="carries no spec, others do"):
         merge_episodes([folders[0], ours], tmp_path / "out.hdf5")
     flipped = bare(tmp_path / "b.hdf5", np.zeros((3, 4)), macros_image_convention="opengl")
     with pytest.raises(UserError, match="differ in the attribute 'macros_image_convention'"):

@@ -96,7 +96,11 @@ def test_trim_of_one_of_several_leaves_the_others(folder, tmp_path):
 
 @pytest.mark.parametrize(
     ("start", "stop", "message"),
-    [(0, None, "these are all 6 ticks"), (3, 3, "--stop above --start"), (2, 7, "are no part")],
+    [
+        (0, None, "these are all 6 ticks"),
+        (3, 3, "give --start and --stop among them"),
+        (2, 7, "give --start and --stop among them"),
+    ],
 )
 def test_trim_refuses_what_leaves_nothing_or_all(folder, start, stop, message):
     old = contents(folder)

@@ -110,7 +110,7 @@ def test_starts_need_proprioception(write, tmp_path):
     write("a.hdf5")
     episodes = open_dataset(tmp_path)
     blind = EpisodeDataset(list(episodes), replace(episodes.spec, proprioception=()), source="it")
-    with pytest.raises(UserError, match="it has no proprioception, which tells when"):
+    with pytest.raises(UserError, match="it has no proprioception to stand still by"):
         tick_weights(blind, starts=2.0)
 
 
