@@ -130,12 +130,10 @@ def open_dataset(
 ) -> EpisodeDataset:
     """Open a data set: an HDF5 file, a folder (with all folders in it), or a glob.
 
-    Only shapes and attributes are read. The spec is the one that the files carry, which must be
-    the same in all of them. If none carries one, it is `spec`, or else what `infer_spec` infers
-    from all files together. `choices` select from it and change it. `like` is the spec of a
-    checkpoint that is to be trained or run on the episodes; see `describe_bare`.
-
-    What the files of large data sets say is kept in the user's cache; see `opening.py`.
+    The spec is the one that the files carry, which must be the same in all of them. If none carries one, it
+    is `spec`, or else what `infer_spec` infers from all files together. `choices` select from it and change
+    it. `like` is the spec of a checkpoint that is to be trained or run on the episodes; see
+    `describe_bare`. What the files of large data sets say is kept in the user's cache; see `opening.py`.
 
     Raises `UserError` if there is no episode, if a file is damaged, if specs differ, or if the data
     are in a layout that is not read as it is.

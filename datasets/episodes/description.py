@@ -220,13 +220,9 @@ class Description:
 def infer_spec(demos: Sequence[Demo]) -> PolicySpec:
     """Return the spec of a policy that could have recorded all of `demos`, which carry none.
 
-    - Cameras are the members of any demo's `obs` that can become RGB frames; a demo that lacks one
-      is refused when it is read.
-    - Proprioception are the first demo's vectors of floats, without those that only a simulator knows.
-    - Action dimensions are binary if their values over all demos lie between 0 and 1, or -1 and 1,
-      and are one of these two in nearly all ticks. Neighbouring dimensions of one kind become one
-      part; continuous ones have no limits.
-    - The control rate is that of the timestamps, or else robosuite's `control_freq`, or else 5 Hz.
+    Cameras are the members of any demo's `obs` that can become RGB frames, and proprioception the first
+    demo's vectors of floats, without those that only a simulator knows. See `infer_action_parts` and
+    `inferred_rate_hz` for actions and rate.
     """
     return describe_bare(demos, Choices()).spec
 
@@ -263,10 +259,11 @@ def describe_stored(spec: PolicySpec, demo: Demo | None, choices: Choices) -> De
     """Return the description of files that carry `spec`. demo: the first one, whose `obs` is listed."""
     given = _given(choices)
     members = [
-        Member(c.name, "camera", (c.height, c.width), f"{c.width}x{c.height}") for c in spec.cameras
-    ]
-    members += [
-        Member(v.name, "vector", (v.size,), f"of {v.size} values") for v in spec.proprioception
+        *(
+            Member(c.name, "camera", (c.height, c.width), f"{c.width}x{c.height}")
+            for c in spec.cameras
+        ),
+        *(Member(v.name, "vector", (v.size,), f"of {v.size} values") for v in spec.proprioception),
     ]
     if demo is not None:
         known = {member.name for member in members}
@@ -317,16 +314,16 @@ def _completed(given: SpecFile, found: Survey, like: PolicySpec) -> SpecFile:
     """Return what is given, completed by what fits of a checkpoint's spec."""
     names = {member.name for member in found.members if member.kind == "vector"}
     vectors = {vector.name: vector.labels for vector in like.proprioception}
-    fits = set(vectors) <= names
     unnamed = found.robot == "unknown" or like.robot == found.scene
     same_size = like.action_size == found.actions[0].shape[1]
-    return replace(
-        given,
-        robot=given.robot or (like.robot if unnamed else None),
-        rate_hz=given.rate_hz or (None if found.says_rate else like.rate_hz),
-        proprioception=vectors if given.proprioception is None and fits else given.proprioception,
-        actions=like.actions if given.actions is None and same_size else given.actions,
-    )
+    fitting: dict[str, Any] = {
+        "robot": like.robot if unnamed else None,
+        "rate_hz": None if found.says_rate else like.rate_hz,
+        "proprioception": vectors if set(vectors) <= names else None,
+        "actions": like.actions if same_size else None,
+    }
+    left_out = {key: value for key, value in fitting.items() if getattr(given, key) is None}
+    return replace(given, **left_out)
 
 
 def _chosen(

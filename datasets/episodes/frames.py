@@ -58,8 +58,7 @@ def decode_image(data: bytes | Frames, size: tuple[int, int] | None = None) -> F
     """Return the frame (H, W, 3) uint8 RGB of a JPEG or PNG, which zeros may follow.
 
     The bytes may be a stranger's: the header is judged before anything is decoded, no other format is
-    tried, and what a PNG holds beside its pixels is not unpacked. JPEGs are decoded by libjpeg-turbo, or
-    else by Pillow, with the same result.
+    tried, and what a PNG holds beside its pixels is not unpacked.
 
     data: bytes, or (n,) uint8. size: the height and width that the header must declare.
     Raises `OSError` if the image is damaged, cut short or of another size, and as `image_size`.

@@ -122,10 +122,8 @@ def why_unreadable(path: Path, error: Exception) -> tuple[str, str]:
             return f"it is {what}, not an HDF5 file", remedy
     text = str(error)
     if any(word in text for word in ("unable to lock file", "already open for")):
-        return (
-            "it is being written by another program, or its writer was killed",
-            "wait until it is complete, or run `h5clear -s` on it if no program writes",
-        )
+        what = "it is being written by another program, or its writer was killed"
+        return what, "wait until it is complete, or run `h5clear -s` on it if no program writes"
     if "truncated file" in text:
         return "it is cut short: HDF5 expects more bytes", "copy it again, or record it again"
     if not head.startswith(HDF5_MAGIC):
@@ -199,10 +197,10 @@ def _child(group: Any, name: str, links_left: int) -> Any | None:
     if kind == h5py.h5l.TYPE_HARD:
         return group[name]
     target = group.id.links.get_val(key)
-    if kind == h5py.h5l.TYPE_SOFT and links_left:
-        return _find(group, target.decode("utf-8", "surrogateescape"), links_left - 1)
     if kind == h5py.h5l.TYPE_SOFT:
-        raise UserError(f"{name} is a loop of soft links; remove them")
+        if not links_left:
+            raise UserError(f"{name} is a loop of soft links; remove them")
+        return _find(group, target.decode("utf-8", "surrogateescape"), links_left - 1)
     other = target[0].decode("utf-8", "replace") if kind == h5py.h5l.TYPE_EXTERNAL else "elsewhere"
     raise OutsideLink(
         f"{name} is an external link to {other}, which is not followed; copy the data into the file "
@@ -253,11 +251,12 @@ def require_readable(file: Any) -> None:
             continue  # what it leads to is judged where it lies
         name = path.decode("utf-8", "surrogateescape")
         stored = find_member(file, name)
-        if kind != h5py.h5l.TYPE_HARD or not isinstance(stored, h5py.Dataset):
-            continue
-        # Frames, which are uint8, are read one by one.
-        if fault := storage_fault(stored, whole=stored.dtype != np.uint8):
-            raise UserError(f"{one_line(name)}: {fault[0]}; {fault[1]}")
+        if kind == h5py.h5l.TYPE_HARD and isinstance(stored, h5py.Dataset):
+            fault = storage_fault(
+                stored, whole=stored.dtype != np.uint8
+            )  # frames are read one by one
+            if fault is not None:
+                raise UserError(f"{one_line(name)}: {fault[0]}; {fault[1]}")
 
 
 def storage_fault(dataset: Any, *, whole: bool) -> tuple[str, str] | None:
@@ -288,10 +287,8 @@ def storage_fault(dataset: Any, *, whole: bool) -> tuple[str, str] | None:
         return None
     # The values would be read as zeros that nobody recorded.
     part = "none of its values were" if not written else f"only {written} of {needed} chunks were"
-    return (
-        f"it declares shape {dataset.shape}, but {part} written",
-        "its writer was stopped; take the rows that were written, or record it again",
-    )
+    what = f"it declares shape {dataset.shape}, but {part} written"
+    return what, "its writer was stopped; take the rows that were written, or record it again"
 
 
 def outside_fault(dataset: Any) -> tuple[str, str] | None:
@@ -357,10 +354,8 @@ class WriteGuard:
     """Turns failed writes to the file `path` into errors of one line, and lets the file be closed then."""
 
     def __init__(self, path: Path) -> None:
-        self.failed = False
-        """Whether no more can be written. The file can then only be discarded."""
-        self.broken = False
-        """Whether HDF5 has failed to write, and would crash when it goes on."""
+        self.failed = False  # whether no more can be written, and the file can only be discarded
+        self.broken = False  # whether HDF5 has failed to write, and would crash when it goes on
         self._path = path
 
     def require_space(self, num_bytes: int) -> None:
@@ -384,8 +379,7 @@ class WriteGuard:
     def _fail(self, why: str, error: Exception | None = None) -> NoReturn:
         self.failed = True
         raise UserError(
-            f"cannot write {self._path} ({why}); the episode is lost: make space, or record to another "
-            "folder"
+            f"cannot write {self._path} ({why}); the episode is lost: make space"
         ) from error
 
     def discard(self, file: Any) -> None:
@@ -438,11 +432,10 @@ def available_memory_bytes(
     return max(0, min(free))
 
 
-# Whoever writes in a folder holds a shared lock on the folder, from before the partial file is made until it
-# has its final name. The kernel releases the lock with the process. Whoever gets the exclusive lock knows
-# that all partial files are left over, and keeps writers waiting while removing them. Network drives (NFS,
-# SMB) do not show this lock to other computers, but that which HDF5 holds on a file while it writes it; so
-# it is tried, too. Where a file system refuses locks, all files stay.
+# Whoever writes in a folder holds a shared lock on it, from before the partial file is made until it has its
+# final name; the kernel releases it with the process. Whoever gets the exclusive lock knows that all partial
+# files are left over, and keeps writers waiting meanwhile. Network drives (NFS, SMB) do not show this lock to
+# other computers, but that which HDF5 holds on a file; so it is tried, too. Without locks, all files stay.
 
 
 @contextmanager

@@ -69,14 +69,11 @@ def open_files(
     folder = None if choices.allow_external else cache_folder()
     if folder is None:
         return _read(files, choices, given, like)
-    text = ""
-    if choices.spec is not None:
-        with suppress(OSError):  # reading the spec file says what is wrong with it
-            text = choices.spec.read_text("utf-8", "replace")
-    chosen = [list(choices.cameras), list(choices.proprioception), str(choices.spec), text]
+    chosen = [list(choices.cameras), list(choices.proprioception), str(choices.spec)]
     specs = [None if spec is None else spec.to_json() for spec in (given, like)]
     asked = _digest(VERSION, str(source), os.getcwd(), chosen, specs)
-    stamps = {str(path): stamp_of(path) for path in files if path.exists()}  # before they are read
+    read = [path for path in (*files, choices.spec) if path is not None and path.exists()]
+    stamps = {str(path): stamp_of(path) for path in read}  # taken before they are read
     place = folder / f"{asked}-{_digest(stamps)}{SUFFIX}"
     with suppress(
         OSError, SafetensorError, ValueError, KeyError, TypeError, AttributeError, RecursionError

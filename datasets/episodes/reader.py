@@ -81,8 +81,7 @@ class EpisodeReader:
 
     `success` and `seed` are None, and `instruction` and `task` empty, if the file does not contain
     them. `masks` are the filter keys (such as "train") under which the file names the episode.
-    `stored` says how the frames of a camera lie in the file, as pairs of its name and that. `kept`
-    is where its vectors are kept beside the file, None if nowhere.
+    `stored` says how the frames of each camera lie in the file, and `kept` where its vectors are cached.
     """
 
     path: Path

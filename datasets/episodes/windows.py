@@ -105,10 +105,7 @@ def starts_after_standing(moves: Booleans) -> Booleans:
 
 
 class RecentFrames:
-    """Keeps the frames that were used last, up to a number for each camera.
-
-    Memory is taken as frames come. For one thread at a time; a process that is forked has its own.
-    """
+    """Keeps the frames that were used last, up to a number for each camera. For one thread at a time."""
 
     def __init__(self, ticks: int, portion: float = 1.0) -> None:
         """ticks: the number of frames of each camera to keep at most.
@@ -153,11 +150,7 @@ class RecentFrames:
 
 
 def resized_frames(frames: Frames, camera: CameraSpec) -> Frames:
-    """Return frames (n, H, W, 3) uint8 at the size of `camera`, as `resize_frame` resizes each.
-
-    Torch interpolates bytes several times as fast as Pillow; single values may differ from those of
-    `resize_frame` by 1 where it rounds otherwise.
-    """
+    """Return frames (n, H, W, 3) uint8 at the size of `camera`, as `resize_frame` up to rounding."""
     size = (camera.height, camera.width)
     if frames.shape[1:3] == size or not len(frames):
         return frames.reshape(-1, *size, 3)
@@ -326,11 +319,10 @@ class WindowDataset(Dataset[WindowBatch]):
     window
         T, the number of ticks in a window.
     pad
-        Which windows there are besides those that lie wholly in their episode. "start" adds those
-        that would begin before it, cut off at its first tick, so that the first ticks come as often
-        as others. "both" also adds those that would extend past its end, so that the last ticks
-        (which terminate) come as often. "none" adds none, except one window for each episode that
-        is shorter than a window.
+        Which windows there are besides those that lie wholly in their episode. "start" adds those that
+        begin before it, cut off at its first tick, and "both" also those that extend past its end, so
+        that first and last ticks come as often as others. "none" adds none, except one window for each
+        episode that is shorter than a window.
     resize_to
         Camera name -> (height, width), for networks that take another size; `spec` then has it.
     cache
@@ -500,17 +492,19 @@ class WindowDataset(Dataset[WindowBatch]):
         return Chunks(self._actions[rows], ahead <= left, rows)
 
     def binary_transition_weights(self, weight: float) -> Tensor:
-        """Return loss weights that emphasise the ticks at which a gripper opens or closes.
+        """Return loss weights (num_ticks, A) that emphasise the ticks at which a gripper opens or closes.
 
-        They are (num_ticks, A) float32: `weight` in a binary dimension for the last tick before a
-        change, the tick of the change and the next, and 1 elsewhere. Index them with `dataset_tick`.
+        They are `weight` in a binary dimension for the last tick before a change, the tick of the change and
+        the next, and 1 elsewhere. Index them with `dataset_tick`.
         """
         device = self._actions.device
         weights = torch.ones_like(self._actions)
         binary = torch.from_numpy(self.spec.binary_mask).to(device)
         commanded = self._actions > torch.from_numpy(self.spec.thresholds).to(device)
-        for first, length in zip(self._offsets.tolist(), self._lengths.tolist(), strict=True):
-            episode, own = commanded[first : first + length], weights[first : first + length]
+        lengths = self.episode_lengths
+        for episode, own in zip(
+            torch.split(commanded, lengths), torch.split(weights, lengths), strict=True
+        ):
             changed = (episode[1:] != episode[:-1]) & binary
             for before, dimension in changed.nonzero().tolist():  # the last tick before the change
                 own[before : before + 3, dimension] = weight
@@ -533,9 +527,8 @@ def _windows(lengths: list[int], window: int, pad: Pad) -> npt.NDArray[np.int64]
     for episode, length in enumerate(lengths):
         first = 0 if pad == "none" else 1 - window
         last = length - 1 if pad == "both" else max(length - window, 0)
-        starts = np.arange(first, last + 1)
-        stops = np.minimum(starts + window, length)
-        starts = np.maximum(starts, 0)
+        begins = np.arange(first, last + 1)
+        starts, stops = np.maximum(begins, 0), np.minimum(begins + window, length)
         found.append(np.stack([np.full_like(starts, episode), starts, stops - starts], axis=1))
     return np.concatenate(found).astype(np.int64)
 

@@ -105,8 +105,7 @@ class EpisodeWriter:
     spec
         What is observed and commanded in every tick.
     jpeg_quality
-        None stores frames as they are, with lossless compression. 1 to 95 stores each frame as a
-        JPEG of that quality, which takes a tenth of the space and is faster for large frames.
+        1 to 95 stores each frame as a JPEG, which takes a tenth of the space. None stores them without loss.
     """
 
     def __init__(
@@ -195,10 +194,7 @@ class EpisodeWriter:
         self.num_samples += 1  # last, so that `finish` cuts off a tick whose write failed
 
     def flush(self) -> None:
-        """Hand over to the operating system what was recorded, so that a full disk is noticed now.
-
-        Raises `UserError` if it cannot be written. HDF5 keeps megabytes of small frames back otherwise.
-        """
+        """Hand over to the operating system what was recorded; raise `UserError` if the disk is full."""
         self._require_open()
         with self._guard.writing():
             self._file.flush()
@@ -236,8 +232,7 @@ class EpisodeWriter:
         task, success, seed
             Facts about the episode, for statistics and for reproducing it.
         embedding
-            (L,), the instruction's sentence embedding by `language_model`. Readers of the episode
-            then need no language model.
+            (L,), the instruction's sentence embedding by `language_model`.
         split
             The mask that names the episode, or None for no mask.
         """
@@ -315,14 +310,17 @@ class EpisodeWriter:
 
     def _create_datasets(self) -> dict[str, h5py.Dataset]:
         def create(key: str, rows: int, shape: Sequence[int], dtype: Any, **options: Any) -> None:
-            shapes = {"maxshape": (None, *shape), "chunks": (rows, *shape)}
-            datasets[key] = self._demo.create_dataset(key, (0, *shape), dtype, **shapes, **options)
+            options |= {"maxshape": (None, *shape), "chunks": (rows, *shape)}
+            datasets[key] = self._demo.create_dataset(key, (0, *shape), dtype, **options)
 
         datasets: dict[str, h5py.Dataset] = {}
         create("actions", 128, (self.spec.action_size,), np.float32)
-        create("timestamps", 128, (), np.float64)
-        create("rewards", 128, (), np.float32)
-        create("dones", 128, (), np.int64)
+        for key, dtype in (
+            ("timestamps", np.float64),
+            ("rewards", np.float32),
+            ("dones", np.int64),
+        ):
+            create(key, 128, (), dtype)
         for vector in self.spec.proprioception:
             create(f"obs/{vector.name}", 128, (vector.size,), np.float32)
         for camera in self.spec.cameras:

@@ -32,7 +32,6 @@ from ttm.datasets.formats.recording import (
     facts_line,
     fields_of,
     index_labels,
-    inferred_spec,
     read_facts,
     read_spec,
     survey_actions,
@@ -43,7 +42,7 @@ from ttm.datasets.frames import RANGE_SLACK, Frames
 from ttm.datasets.hdf5 import MOST_CHUNK_BYTES, require_no_way_out
 from ttm.datasets.spec_inference import DEFAULT_RATE_HZ, not_measured
 from ttm.policy.errors import UserError
-from ttm.policy.spec import PolicySpec
+from ttm.policy.spec import CameraSpec, PolicySpec, ProprioceptionSpec
 
 COLUMNS = {
     "timestamp": ("timestamps", np.float64),
@@ -72,10 +71,11 @@ def read_source(path: Path, options: ConvertOptions) -> Source:
     parts, notes = survey_actions(rows, str(path))
     stored = read_spec(path)
     rate_hz = options.rate_hz or _measured_rate(data, spans)
-    spec = stored or inferred_spec(
+    labels = {name: index_labels(name, data[name].shape[1]) for name in vectors}
+    spec = stored or PolicySpec(
         robot=options.robot or "unknown",
-        cameras={name: data[name].shape[1:3] for name in cameras},
-        vectors={name: index_labels(name, data[name].shape[1]) for name in vectors},
+        cameras=tuple(CameraSpec(name, *data[name].shape[1:3]) for name in cameras),
+        proprioception=tuple(ProprioceptionSpec(*each) for each in labels.items()),
         actions=parts,
         rate_hz=rate_hz or DEFAULT_RATE_HZ,
     )

@@ -19,7 +19,7 @@ import numpy as np
 
 from ttm.datasets.dataset import EpisodeDataset, open_dataset
 from ttm.datasets.episode_file import open_file, read_stored_spec
-from ttm.datasets.formats.recording import FrameStream, Recording, Source, survey_actions
+from ttm.datasets.formats.recording import PER_TICK, FrameStream, Recording, Source, survey_actions
 from ttm.datasets.formats.table import ConvertOptions
 from ttm.datasets.frames import Frames, decode_image, encode_jpeg
 from ttm.datasets.hdf5 import new_file, read_rows, reserve
@@ -35,17 +35,7 @@ Compression = Literal["by size", "gzip", "none"]
 ROOM_A_FRAME = 2**8  # bytes that HDF5 may take beside the values of a frame
 FRAMES_A_READ = 16  # frames that are in memory at a time
 
-CONVERTED = {
-    "obs",
-    "actions",
-    "rewards",
-    "dones",
-    "timestamps",
-    "executed_actions",
-    "interventions",
-    "loss_weights",
-    "language_embedding",
-}
+CONVERTED = {"obs", "actions", "executed_actions", "language_embedding", *PER_TICK}
 """The members of a demo that are converted; of `obs` those that the spec names."""
 
 
@@ -182,11 +172,7 @@ def _one_later(frames: Iterator[Frames]) -> Iterator[Frames]:
 
 
 def fits_spec(source: Source) -> bool:
-    """Return whether a file of the source's recordings can carry its spec.
-
-    It can if the source has a spec of its own, or if all actions lie within the inferred one. A
-    gripper that is binary in nearly all ticks does not; such files are read with an inferred spec.
-    """
+    """Return whether a file can carry the source's spec: its own, or one that all actions lie within."""
     return source.has_own_spec or all(
         not outside_limits(part, recording.actions[:, source.spec.action_slices[part.name]]).any()
         for recording in source.recordings()
@@ -211,9 +197,8 @@ def write(source: Source, target: Path, options: ConvertOptions) -> None:
 def write_robomimic(source: Source, target: Path, options: ConvertOptions) -> None:
     """Write one HDF5 file as robomimic's `SequenceDataset` reads it, `hdf5_load_next_obs` on or off.
 
-    Beside what ours have, each demo has `next_obs`: the observations one tick later, and the last one
-    twice. Frames are stored as they are, since robomimic decodes no JPEGs. The instruction stands where
-    RoboCasa (`ep_meta`) and, if all episodes share one, LIBERO (`problem_info`) look for it.
+    Each demo has `next_obs`, and frames are stored as they are, since robomimic decodes no JPEGs. The
+    instruction stands where RoboCasa (`ep_meta`) and, if all share one, LIBERO (`problem_info`) look for it.
     """
     recordings = enumerate(source.recordings())
     write_demo_file(target, source.spec, recordings, with_spec=fits_spec(source), robomimic=True)

@@ -25,7 +25,6 @@ from ttm.datasets.formats.recording import (
     Source,
     fields_of,
     index_labels,
-    inferred_spec,
     read_facts,
     read_lines,
     read_spec,
@@ -35,7 +34,7 @@ from ttm.datasets.formats.table import ConvertOptions
 from ttm.datasets.frames import Frames, decode_image
 from ttm.datasets.hdf5 import require_inside, require_no_way_out
 from ttm.policy.errors import UserError
-from ttm.policy.spec import CameraSpec, PolicySpec
+from ttm.policy.spec import CameraSpec, PolicySpec, ProprioceptionSpec
 
 DAMAGE = (OSError, KeyError, ValueError, pa.ArrowException)
 VERSIONS = ("v2.0", "v2.1", "v3.0")
@@ -108,10 +107,10 @@ class _LeRobot:
         info, found, where = self._info, self._found, str(self._root)
         actions = (_matrix(self._rows(place), lerobot.ACTION) for place in self._places)
         parts, rounding = survey_actions(actions, where)
-        spec = self._stored or inferred_spec(
+        spec = self._stored or PolicySpec(
             robot=str(info.get("robot_type") or self._options.robot or "unknown"),
-            cameras={name: (c.height, c.width) for name, c in found.cameras.items()},
-            vectors=found.labels,
+            cameras=tuple(found.cameras.values()),
+            proprioception=tuple(ProprioceptionSpec(*each) for each in found.labels.items()),
             actions=parts,
             rate_hz=float(info["fps"]),
         )

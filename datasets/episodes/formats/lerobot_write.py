@@ -173,14 +173,12 @@ def _table(
 ) -> pa.Table:
     arrays: dict[str, pa.Array] = {}
     kinds: dict[str, Any] = {}
+    image = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
     for key, feature in features.items():
         if key in images:
-            rows = [
-                {"bytes": data, "path": f"frame-{tick:06d}.png"}
-                for tick, data in enumerate(images[key])
-            ]
-            kind = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
-            arrays[key], kinds[key] = pa.array(rows, kind), {"_type": "Image"}
+            pairs = enumerate(images[key])
+            rows = [{"bytes": data, "path": f"frame-{tick:06d}.png"} for tick, data in pairs]
+            arrays[key], kinds[key] = pa.array(rows, image), {"_type": "Image"}
         elif key in columns:
             size, value = feature["shape"][0], {"dtype": feature["dtype"], "_type": "Value"}
             arrays[key], kinds[key] = pa.array(columns[key].reshape(-1)), value
@@ -295,15 +293,10 @@ class FilesV30(Files):
     def append(
         self, index: int, instruction: str, rows: pa.Table, statistics: Mapping[str, Statistics]
     ) -> None:
-        length = len(rows)
-        row: dict[str, Any] = {
-            "episode_index": index,
-            "tasks": [instruction],
-            "length": length,
-            **_prefixed("data", _numbered(self._data.number)),
-            "dataset_from_index": self._num_frames,
-            "dataset_to_index": self._num_frames + length,
-        }
+        length, first = len(rows), self._num_frames
+        row: dict[str, Any] = {"episode_index": index, "tasks": [instruction], "length": length}
+        row |= _prefixed("data", _numbered(self._data.number))
+        row |= {"dataset_from_index": first, "dataset_to_index": first + length}
         self._data.write(rows)
         for key, video in list(self._videos.items()):
             row |= _prefixed(f"videos/{key}", _numbered(self._video_numbers[key]))
@@ -402,15 +395,9 @@ MOST_SIDE = 64  # statistics of images are taken from at most this many rows and
 def of_numbers(values: npt.NDArray[Any]) -> Statistics:
     """Return LeRobot's statistics of values (T,) or (T, K) over T, each (1,) or (K,)."""
     wide = values.astype(np.float64).reshape(len(values), -1)
-    found = {
-        "min": wide.min(axis=0),
-        "max": wide.max(axis=0),
-        "mean": wide.mean(axis=0),
-        "std": wide.std(axis=0),
-        "count": np.array([len(wide)]),
-    }
+    found = {name: getattr(wide, name)(axis=0) for name in ("min", "max", "mean", "std")}
     quantiles = np.quantile(wide, list(QUANTILES.values()), axis=0)
-    return found | dict(zip(QUANTILES, quantiles, strict=True))
+    return found | {"count": np.array([len(wide)])} | dict(zip(QUANTILES, quantiles, strict=True))
 
 
 def _counted(frames: Iterable[Frames], histograms: Array) -> Iterator[Frames]:
@@ -436,27 +423,20 @@ def of_histograms(histograms: Array, num_frames: int) -> Statistics:
         "mean": mean,
         "std": np.sqrt(np.maximum(weights @ levels**2 - mean**2, 0)),
     }
-    found |= {
-        name: levels[(cumulative >= portion - 1e-12).argmax(axis=1)]
-        for name, portion in QUANTILES.items()
-    }
+    for name, portion in QUANTILES.items():
+        found[name] = levels[(cumulative >= portion - 1e-12).argmax(axis=1)]
     shaped = {name: values.reshape(3, 1, 1) for name, values in found.items()}
     return shaped | {"count": np.array([num_frames])}
 
 
 def as_lists(statistics: Mapping[str, Statistics]) -> dict[str, Any]:
     """Return statistics as nested lists, which JSON and Arrow take."""
-    return {
-        feature: {name: values.tolist() for name, values in found.items()}
-        for feature, found in statistics.items()
-    }
+    pairs = statistics.items()
+    return {key: {name: each.tolist() for name, each in found.items()} for key, found in pairs}
 
 
 def combined(old: Statistics, new: Statistics) -> Statistics:
-    """Return the statistics of two parts of a data set together.
-
-    Quantiles are means, weighted by the numbers of frames, as LeRobot aggregates them; the others are exact.
-    """
+    """Return the statistics of two parts together; quantiles are weighted means, as LeRobot has them."""
     count = old["count"] + new["count"]
     ours, theirs = old["count"] / count, new["count"] / count
     found = {name: ours * old[name] + theirs * new[name] for name in ("mean", *QUANTILES)}

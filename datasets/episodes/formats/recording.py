@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -17,7 +17,7 @@ from ttm.datasets.frames import Frames, image_size
 from ttm.datasets.reader import Floats
 from ttm.datasets.spec_inference import infer_action_parts
 from ttm.policy.errors import UserError
-from ttm.policy.spec import ActionPart, CameraSpec, PolicySpec, ProprioceptionSpec
+from ttm.policy.spec import ActionPart, CameraSpec, PolicySpec
 
 PER_TICK = ("timestamps", "rewards", "dones", "interventions", "loss_weights")
 """The fields of `Recording` that have one value for each tick."""
@@ -242,26 +242,6 @@ def read_spec(folder: Path) -> PolicySpec | None:
 def write_spec(folder: Path, spec: PolicySpec) -> None:
     """Write the spec into a folder."""
     (folder / SPEC).write_text(spec.to_json() + "\n", encoding="utf-8")
-
-
-def inferred_spec(
-    *,
-    robot: str,
-    cameras: Mapping[str, tuple[int, int]],
-    vectors: Mapping[str, Sequence[str]],
-    actions: Sequence[ActionPart],
-    rate_hz: float,
-) -> PolicySpec:
-    """Return the spec of cameras (name -> height, width), vectors (name -> labels) and action parts."""
-    return PolicySpec(
-        robot=robot,
-        cameras=tuple(CameraSpec(name, *size) for name, size in cameras.items()),
-        proprioception=tuple(
-            ProprioceptionSpec(name, tuple(labels)) for name, labels in vectors.items()
-        ),
-        actions=tuple(actions),
-        rate_hz=rate_hz,
-    )
 
 
 def index_labels(name: str, size: int) -> tuple[str, ...]:

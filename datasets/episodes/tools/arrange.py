@@ -232,10 +232,8 @@ def write_demos(
 ) -> None:
     """Copy the demos of `episodes` to the new file `path`, as demo_0, demo_1, … in their order.
 
-    Every member and attribute of a demo is copied as it is stored, including those that this
-    project does not read. Of the files' attributes those are kept that all files share.
-
-    masks: the filter keys of each episode; None keeps those that it has.
+    Every member and attribute of a demo is copied. Of the files' attributes those are kept that all
+    files share. masks: the filter keys of each episode; None keeps those that it has.
     """
     attributes = shared_attributes({episode.path for episode in episodes})
     members: dict[str, list[bytes]] = defaultdict(list)
@@ -292,11 +290,8 @@ def shared_attributes(paths: Iterable[Path]) -> dict[str, Any]:
                     f"{first} and {path} differ in the attribute '{name}'; keep them apart, or convert one"
                 )
         known = _alike(json_object(shared.get("env_args")), json_object(attributes.get("env_args")))
-        shared = {
-            key: value
-            for key, value in shared.items()
-            if key in attributes and np.array_equal(value, attributes[key])
-        }
+        both = {key: value for key, value in shared.items() if key in attributes}
+        shared = {key: each for key, each in both.items() if np.array_equal(each, attributes[key])}
         if "env_args" not in shared and known:
             shared["env_args"] = json.dumps(known)
     return {name: value for name, value in shared.items() if name not in OWN}

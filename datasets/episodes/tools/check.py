@@ -67,11 +67,10 @@ from ttm.policy.spec import CameraSpec, PolicySpec
 class DataCheckCommand:
     """Check every episode of a data set, and name each fault with its file, demo, tick and remedy.
 
-    Finds: files that are truncated or cannot be read, missing datasets, lengths that differ, NaN,
-    actions outside their limits, frames that repeat or do not decode, timestamps that run
-    backwards, repeat or leave gaps, loss weights below 0, specs that differ between files, masks
-    that name demos which are not there, episodes that occur twice, data that lie elsewhere. With the
-    same choices, it fails whenever training would refuse the data.
+    Finds: files that cannot be read, missing datasets, lengths that differ, NaN, actions outside their
+    limits, frames that repeat or do not decode, timestamps that run backwards, repeat or leave gaps, loss
+    weights below 0, specs that differ between files, masks that name demos which are not there, episodes
+    that occur twice, data that lie elsewhere. It fails whenever training would refuse the data.
 
     The exit code is 0 if there is no fault (warnings allowed), 1 if there are faults, and 2 if
     there is no data set, or a choice does not fit it.
@@ -215,8 +214,7 @@ class _Check:
         found: list[tuple[str, str]] = []
         carries = path in self._specs
         if not names:
-            remedy = "move it elsewhere, or give a robomimic file"
-            found.append(("it has no demo (data/demo_0, …)", remedy))
+            found.append(("it has no demo (data/demo_0, …)", "give a robomimic file"))
         if self._described is None:
             remedy = "repair the files named here, or give --spec"
             found.append(("no spec can be inferred from any file", remedy))
@@ -225,11 +223,9 @@ class _Check:
             try:
                 spec.require_compatible(own, theirs="this one", ours="the first file")
             except UserError as error:
-                remedy = "keep the two kinds in different folders"
-                found.append((f"another spec: {error}", remedy))
+                found.append((f"another spec: {error}", "keep the two kinds in different folders"))
         if self._specs and not carries:
-            remedy = "keep it in another folder, or write the others' into it"
-            found.append(("it carries no ttm_spec, others do", remedy))
+            found.append(("it carries no ttm_spec, others do", "keep it in another folder"))
         masks = read_masks(file)
         for what, remedy in (*found, *mask_problems(masks, names)):
             yield Fault(path, None, None, what, remedy)
@@ -238,8 +234,7 @@ class _Check:
                 what = f"mask/{key} names it, but it is not there"
                 yield Fault(path, name, None, what, f"take it out of mask/{key}")
         for name in sorted(set(masks.get("train", [])) & set(masks.get("valid", []))):
-            what = "it is in mask/train and in mask/valid"
-            remedy = "take it out of one: the validation error would be too low"
+            what, remedy = "it is in mask/train and in mask/valid", "take it out of one"
             yield Fault(path, name, None, what, remedy, is_warning=True)
 
     def _of_demo(self, file: Any, path: Path, name: str) -> list[Fault]:
@@ -273,12 +268,11 @@ def leftovers(files: Sequence[Path]) -> Iterator[Fault]:
     """Find recordings that were never finished, in the folders of the files."""
     for folder in sorted({file.parent for file in files}):
         partials = sorted(folder.glob(f".*{PARTIAL_SUFFIX}"))
+        what = "it was never finished: the program that wrote it was killed"
+        remedy = "delete it, or start a recorder, which deletes its own"
         if partials and is_written_in(folder):
             what = "it is being written, or was left by a program that was killed"
-            remedy = "check again when nobody writes in this folder; on a drive without locks, delete it then"
-        else:
-            what = "it was never finished: the program that wrote it was killed"
-            remedy = "delete it, or start a recorder, which deletes its own"
+            remedy = "check again when nobody writes here; on a drive without locks, delete it then"
         for partial in partials:
             yield Fault(partial, None, None, what, remedy, is_warning=True)
 
@@ -381,7 +375,7 @@ class _DemoCheck:
         """Return the faults of the values; what cannot be read is one of them."""
         checks = [self._length_faults(), self._value_faults(), self._weight_faults()]
         checks += [self._clock_faults(), self._fact_faults()]
-        checks += [self._frame_faults(camera) for camera in self.spec.cameras]
+        checks += map(self._frame_faults, self.spec.cameras)
         faults: list[Fault] = []
         for check in checks:
             try:
@@ -489,13 +483,11 @@ class _DemoCheck:
         for first, last in runs(steps < 0):
             ticks = ticks_text(first + 1, last + 1)
             what = f"timestamps run backwards by {-steps[first]:.3f} s {ticks}"
-            remedy = f"{LEAVE_OUT}; was the clock set, or another sensor's stamp taken?"
-            yield self.fault(what, remedy, first + 1)
-        remedy = f"{LEAVE_OUT}; the recorder read the sensors faster than they answered"
-        yield from self.run_faults(steps == 0, "timestamps repeat", remedy, offset=1)
+            yield self.fault(what, LEAVE_OUT, first + 1)
+        yield from self.run_faults(steps == 0, "timestamps repeat", LEAVE_OUT, offset=1)
         for tick in np.flatnonzero(steps > MAX_GAP_PERIODS * period).tolist():
             what = f"gap of {steps[tick]:.3f} s before tick {tick + 1}; the control period is {period:.3f} s"
-            remedy = f"{LEAVE_OUT}, or split it there; was the recorder's machine overloaded?"
+            remedy = f"{LEAVE_OUT}, or split it there"
             yield self.fault(what, remedy, tick + 1)
         median_s, rate_hz = float(np.median(steps)), self.spec.rate_hz
         if median_s > 0 and abs(1 / median_s - rate_hz) > RATE_TOLERANCE * rate_hz:
@@ -524,8 +516,7 @@ class _DemoCheck:
         for first, last in runs(repeats):
             what = f"{key} repeats the frame before it {ticks_text(first, last)}"
             if last - first + 1 >= STUCK_REPEATS and not self._stands_still(first - 1, last):
-                remedy = f"{LEAVE_OUT}; did the camera's driver stall?"
-                yield self.fault(f"{what} while the robot moves", remedy, first)
+                yield self.fault(f"{what} while the robot moves", LEAVE_OUT, first)
             else:
                 remedy = "nothing to do if the scene stood still; otherwise the camera is slow"
                 yield self.fault(what, remedy, first, is_warning=True)

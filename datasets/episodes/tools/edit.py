@@ -192,9 +192,8 @@ def trim_episode(path: Path, start: int, stop: int | None, demo: str | None = No
 def label_episodes(path: str | Path, labels: Labels, demo: str | None = None) -> tuple[int, Path]:
     """Write labels into all episodes of a file, folder or glob; return their number, and what to undo.
 
-    demo: only this one, of one file. A new instruction drops the sentence embedding of the old one.
-    Episodes that cannot be opened are labelled too, since an instruction that is no text is such a reason.
-    Raises `UserError` if a file is damaged, and then leaves all as they were.
+    demo: only this one, of one file. Episodes that cannot be opened are labelled too, since an instruction
+    that is no text is such a reason. Raises `UserError` if a file is damaged, and then changes none.
     """
     if labels == Labels():
         raise UserError("nothing to write; give --instruction, --success or --task")
@@ -283,9 +282,7 @@ def write_again(path: Path, name: str, ticks: slice | None) -> None:
     """Write the file `path` again: of the demo `name` some ticks, or nothing, and all else as it is.
 
     All datasets of the demo that have a row for each tick are cut, also those that this project does
-    not read. They keep their types, compression and attributes.
-
-    A kill at any moment leaves the old file or the new one. Raises `UserError` if the file is damaged.
+    not read. They keep their types, compression and attributes. Raises `UserError` for a damaged file.
     """
     with _replacing(path) as partial, open_file(path) as source, h5py.File(partial, "w") as target:
         target.attrs.update(source.attrs)
@@ -385,11 +382,8 @@ class Edit:
 class History:
     """Earlier versions of the episodes in `folder`, at any depth, kept so that each change can be undone.
 
-        <folder>/.ttm_undo/000003/edit.json    what was done to which files, and what they were then
-        <folder>/.ttm_undo/000003/0, 1, …      the files as they were before
-
-    The earlier versions are hard links where the file system has them, so that keeping one takes no time,
-    and space only for what was changed. Readers of episodes skip hidden folders.
+    <folder>/.ttm_undo/000003/edit.json    what was done to which files, and what they were then
+    <folder>/.ttm_undo/000003/0, 1, …      the files as they were before: hard links, if there are such
     """
 
     def __init__(self, folder: Path) -> None:
@@ -399,8 +393,7 @@ class History:
     def change(self, what: str, files: Sequence[Path], change: Callable[[Path], None]) -> None:
         """Keep all files as they are, and then let `change` change each.
 
-        If it raises, all files are put back, and the error goes on. After a kill in between, `undo`
-        puts them back.
+        If it raises, all files are put back. After a kill in between, `undo` puts them back.
         """
         with self._locked():
             entry = self._keep(what, files)

@@ -84,13 +84,9 @@ def pack_dataset(options: DataPackCommand) -> tuple[int, int, int]:
         raise UserError(f"{source} has no camera whose frames could be packed")
     size = (options.image_size, options.image_size)
     spec = resized_spec(episodes.spec, {camera.name: size for camera in episodes.spec.cameras})
+    own = has_own_spec(episodes) or options.choices.changes_spec
     with_spec = fits_spec(
-        Source(
-            spec,
-            len(episodes),
-            recordings=lambda: (_recording(episode, spec) for episode in episodes),
-            has_own_spec=has_own_spec(episodes) or options.choices.changes_spec,
-        )
+        Source(spec, len(episodes), lambda: (_recording(each, spec) for each in episodes), own)
     )
     parts = list(_parts(episodes, spec, options.file_gib * 2**30))
 
@@ -129,10 +125,8 @@ def _parts(
 
 
 def _recording(episode: EpisodeReader, spec: PolicySpec) -> Recording:
-    cameras = {
-        camera.name: FrameStream(partial(_frames, episode, camera)) for camera in spec.cameras
-    }
-    return replace(recording_of(episode), cameras=cameras)
+    streams = {each.name: FrameStream(partial(_frames, episode, each)) for each in spec.cameras}
+    return replace(recording_of(episode), cameras=streams)
 
 
 def _frames(episode: EpisodeReader, camera: CameraSpec) -> Iterator[Frames]:

@@ -185,8 +185,7 @@ def _camera_frames(episode: EpisodeReader) -> Iterator[dict[str, Frames]]:
 def capture_times_s(episode: EpisodeReader) -> npt.NDArray[np.float64]:
     """Return the capture time of each tick, (T,), in seconds; by the rate if it was not recorded.
 
-    Raises `UserError` if their number is another than that of the ticks, and for times that are not
-    from 0 to `LATEST_S`, which no viewer takes.
+    Raises `UserError` for another number of times than of ticks, and for times beyond `LATEST_S`.
     """
     stored = episode.timestamps
     if stored is None:
@@ -204,10 +203,7 @@ def capture_times_s(episode: EpisodeReader) -> npt.NDArray[np.float64]:
 
 
 def film_frames(episode: EpisodeReader) -> Iterator[Frames]:
-    """Yield a picture (H, W, 3) uint8 for each tick, with H and W even, as H.264 needs.
-
-    The page is drawn once; then only what changes is drawn again for each tick.
-    """
+    """Yield a picture (H, W, 3) uint8 for each tick, with H and W even, as H.264 needs."""
     charts = _series(episode)
     cameras = CAMERAS if episode.spec.cameras else 0.0
     height = HEADER + cameras + CHART * len(charts) + FOOTER

@@ -152,16 +152,12 @@ def _action_labels(spec: PolicySpec) -> list[tuple[str, str]]:
 
 def instruction_table(episodes: EpisodeDataset) -> Table:
     """Return the distinct instructions with their task and counts, the most frequent first."""
-    counts = Counter((episode.instruction, episode.task) for episode in episodes)
-    succeeded = Counter(
-        (episode.instruction, episode.task) for episode in episodes if episode.success
-    )
+    counts = Counter((each.instruction, each.task) for each in episodes)
+    succeeded = Counter((each.instruction, each.task) for each in episodes if each.success)
     judged = any(episode.success is not None for episode in episodes)
     table = TitledTable("Instructions", box=box.SIMPLE_HEAD)
-    for name in ("episodes", "successes"):
-        table.add_column(name, justify="right")
-    for name in ("task", "instruction"):
-        table.add_column(name)
+    for name in ("episodes", "successes", "task", "instruction"):
+        table.add_column(name, justify="right" if name.endswith("s") else "left")
     for (instruction, task), count in sorted(counts.items(), key=lambda item: (-item[1], item[0])):
         successes = str(succeeded[instruction, task]) if judged else "-"
         table.add_row(str(count), successes, escape(task) or "-", escape(instruction) or "(none)")
