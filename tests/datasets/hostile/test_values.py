@@ -152,7 +152,7 @@ def test_check_starts_no_program_for_a_frame(small_file, tmp_path) -> None:
 @pytest.mark.parametrize(
     ("frames", "reason"),
     [
-        (FRAMES.astype(np.uint16), "uint16 frames"),
+        (FRAMES.astype(np.uint16), "uint16 of shape (T, 8, 8, 3), neither"),
         (FRAMES[..., :1], "one channel (grey, depth or segmentation)"),
         (FRAMES[..., 0], "uint8 of shape (T, 8, 8), neither RGB frames nor vectors"),
         (np.full(TICKS, b"front.png"), "neither RGB frames nor vectors"),
