@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from operator import attrgetter, methodcaller
 from pathlib import Path
 from typing import Any, overload
 
@@ -15,7 +17,7 @@ from ttm.datasets.description import Choices
 from ttm.datasets.episode_file import HELD_OUT, damaged
 from ttm.datasets.files import find_files
 from ttm.datasets.layout import DEFAULT_INSTRUCTION
-from ttm.datasets.opening import Opening
+from ttm.datasets.opening import open_files
 from ttm.datasets.reader import EpisodeReader, Floats
 from ttm.datasets.spec_inference import Member
 from ttm.policy.errors import UserError
@@ -34,8 +36,8 @@ MOST_EMBEDDED = 1e3
 class EpisodeDataset(Sequence[EpisodeReader]):
     """A sequence of episodes of one spec, as `open_dataset` gives it.
 
-    `source` is where they come from. `note` says in words what was assumed about them, such as an
-    inferred spec, and is empty if nothing was. `members` are all members of `obs`, used or not.
+    `source` is where they come from, and `note` what was assumed about them, in words. `members` are all
+    members of `obs`, used or not.
     """
 
     def __init__(
@@ -83,10 +85,8 @@ class EpisodeDataset(Sequence[EpisodeReader]):
     def filter(self, key: str) -> EpisodeDataset:
         """Return the episodes that `mask/<key>` names.
 
-        "train" and "valid" can be asked for even if no mask of that key names an episode. Episodes
-        are then "train" unless a mask of `HELD_OUT` names them, and every tenth of them (or the
-        last one of fewer than ten) is "valid" instead, and the result's `note` says so. This split
-        depends only on the order of the episodes, so that it is the same every time.
+        Without masks of these keys, episodes are "train" unless a mask of `HELD_OUT` names them, and every
+        tenth of them (or the last one of fewer than ten) is "valid" instead. The result's `note` says so.
 
         Raises `UserError` if there is no other mask of that key.
         """
@@ -96,11 +96,9 @@ class EpisodeDataset(Sequence[EpisodeReader]):
         if key not in ("train", "valid"):
             known = ", ".join(keys) or "none"
             raise UserError(f"{self.source} has no mask '{key}'; it has: {known}")
-        train = [
-            episode
-            for episode in self._episodes
-            if ("train" in episode.masks if "train" in keys else episode.masks.isdisjoint(HELD_OUT))
-        ]
+        train = [each for each in self._episodes if each.masks.isdisjoint(HELD_OUT)]
+        if "train" in keys:
+            train = [each for each in self._episodes if "train" in each.masks]
         count, others = len(train), len(self._episodes) - len(train)
         if "valid" in keys:
             note = f"no mask/train: all {count} episodes that no mask holds out are trained on"
@@ -132,36 +130,26 @@ def open_dataset(
 ) -> EpisodeDataset:
     """Open a data set: an HDF5 file, a folder (with all folders in it), or a glob.
 
-    Only shapes and attributes are read. The spec is the one that the files carry, which must be
-    the same in all of them. If none carries one, it is `spec`, or else what `infer_spec` infers
-    from all files together. `choices` select from it and change it. `like` is the spec of a
-    checkpoint that is to be trained or run on the episodes; see `describe_bare`.
-
-    What the files of large data sets say is kept in the user's cache; see `opening.py`.
+    The spec is the one that the files carry, which must be the same in all of them. If none carries one, it
+    is `spec`, or else what `infer_spec` infers from all files together. `choices` select from it and change
+    it. `like` is the spec of a checkpoint that is to be trained or run on the episodes; see
+    `describe_bare`. What the files of large data sets say is kept in the user's cache; see `opening.py`.
 
     Raises `UserError` if there is no episode, if a file is damaged, if specs differ, or if the data
     are in a layout that is not read as it is.
     """
     choices = choices or Choices()
     files = find_files(path, allow_external=choices.allow_external)
-    described, episodes = Opening(path, files, choices, spec, like).open()
+    described, episodes = open_files(path, files, choices, spec, like)
     if not episodes:
-        raise UserError(
-            f"{path} has no episode (data/demo_0, …); record one with `ttm collect`, "
-            "or check the path"
-        )
+        raise UserError(f"{path} has no episode (data/demo_0, …); record one, or check the path")
     notes = [described.note]
     if without := sum(not episode.instruction for episode in episodes):
         notes.append(f"{without} episodes have no instruction: '{DEFAULT_INSTRUCTION}' is taken")
     if odd := sum("\ufffd" in episode.instruction for episode in episodes):
         notes.append(f"{odd} episodes have instructions that are not UTF-8 text")
-    return EpisodeDataset(
-        episodes,
-        described.spec,
-        source=str(path),
-        note=_joined(*notes),
-        members=described.members,
-    )
+    note, members = _joined(*notes), described.members
+    return EpisodeDataset(episodes, described.spec, source=str(path), note=note, members=members)
 
 
 def _joined(*notes: str) -> str:
@@ -174,19 +162,16 @@ def same_episodes(episodes: Sequence[EpisodeReader]) -> list[list[int]]:
     Names and places of files do not count: they may be copies, hard links, or one file named twice.
     Frames and proprioception are read only where all actions are equal.
     """
-    alike = _groups(range(len(episodes)), lambda index: _digest([episodes[index].actions]))
-    found = []
-    for group in alike:
-        found += _groups(group, lambda index: _digest(_observations(episodes[index])))
-    return sorted(found)
 
+    def groups(indices: Iterable[int], key: Callable[[EpisodeReader], bytes]) -> list[list[int]]:
+        by_key: dict[bytes, list[int]] = defaultdict(list)
+        for index in indices:
+            by_key[key(episodes[index])].append(index)
+        return [group for group in by_key.values() if len(group) > 1]
 
-def _groups(indices: Iterable[int], key: Callable[[int], Hashable]) -> list[list[int]]:
-    """Return the groups of two or more indices with the same key."""
-    found: dict[Hashable, list[int]] = defaultdict(list)
-    for index in indices:
-        found[key(index)].append(index)
-    return [group for group in found.values() if len(group) > 1]
+    alike = groups(range(len(episodes)), lambda episode: _digest([episode.actions]))
+    parts = (groups(group, lambda episode: _digest(_observations(episode))) for group in alike)
+    return sorted(itertools.chain.from_iterable(parts))
 
 
 def _observations(episode: EpisodeReader) -> Iterable[Any]:
@@ -218,8 +203,7 @@ def held_apart(training: EpisodeDataset, validation: EpisodeDataset) -> EpisodeD
     kept = [episode for index, episode in enumerate(training) if index not in shared]
     if count and not kept:
         raise UserError(
-            f"{training.source}: every episode to train on is also held out for validation; give "
-            "other masks with --filter and --validation-filter, or more episodes"
+            f"{training.source}: all episodes are held out for validation; give other masks, or more"
         )
     notes = []
     if shared:
@@ -257,15 +241,13 @@ def dataset_statistics(episodes: Iterable[EpisodeReader]) -> DatasetStatistics:
     episodes = list(episodes)
     if not episodes:
         raise UserError("there is no episode to take statistics of; give at least one")
-    return DatasetStatistics(
-        actions=vector_statistics(np.concatenate([episode.actions for episode in episodes])),
-        proprioception={
-            vector.name: vector_statistics(
-                np.concatenate([episode.proprioception(vector.name) for episode in episodes])
-            )
-            for vector in episodes[0].spec.proprioception
-        },
-    )
+
+    def of(vector: Callable[[EpisodeReader], Floats]) -> VectorStatistics:
+        return vector_statistics(np.concatenate(list(map(vector, episodes))))
+
+    names = [vector.name for vector in episodes[0].spec.proprioception]
+    measured = {name: of(methodcaller("proprioception", name)) for name in names}
+    return DatasetStatistics(of(attrgetter("actions")), measured)
 
 
 def vector_statistics(values: Floats) -> VectorStatistics:
@@ -282,10 +264,7 @@ def vector_statistics(values: Floats) -> VectorStatistics:
 def require_motion(actions: VectorStatistics, where: str) -> None:
     """Raise `UserError` if no dimension of the actions of a training moves. where: their source."""
     if not (actions.std > LEAST_DEVIATION).any():
-        raise UserError(
-            f"{where}: the action is the same at every tick to train on, so there is nothing to "
-            "learn; record more, or look at the actions with `ttm data show`"
-        )
+        raise UserError(f"{where}: the action is the same at every tick to train on; record more")
 
 
 def embed_instructions(episodes: Sequence[EpisodeReader]) -> Floats:
@@ -294,14 +273,14 @@ def embed_instructions(episodes: Sequence[EpisodeReader]) -> Floats:
     An embedding that the file stores is taken if the default language model made it. Otherwise the
     language model, which takes seconds to load, embeds each distinct instruction once.
     """
-    embeddings: dict[str, Floats] = {}
-    for episode in episodes:
-        if episode.instruction not in embeddings:
+    found: dict[str, Floats] = {}
+    for text, episode in ((episode.instruction, episode) for episode in episodes):
+        if text not in found:
             stored = stored_embedding(episode)
-            if stored is None:
-                stored = embed_instruction(episode.instruction or DEFAULT_INSTRUCTION)
-            embeddings[episode.instruction] = stored
-    return np.stack([embeddings[episode.instruction] for episode in episodes])
+            found[text] = (
+                embed_instruction(text or DEFAULT_INSTRUCTION) if stored is None else stored
+            )
+    return np.stack([found[episode.instruction] for episode in episodes])
 
 
 def stored_embedding(episode: EpisodeReader) -> Floats | None:

@@ -69,7 +69,7 @@ def write_spec_file(path: Path, spec: PolicySpec, cameras: Mapping[str, StoredCa
     cameras: how the frames of each camera are stored, where that is not the usual way.
     """
     stored = {camera.name: cameras.get(camera.name, StoredCamera()) for camera in spec.cameras}
-    infinite = (math.inf, -math.inf)
+    parts = map(asdict, spec.actions)
     data: dict[str, Any] = {
         "robot": spec.robot,
         "rate_hz": spec.rate_hz,
@@ -83,8 +83,8 @@ def write_spec_file(path: Path, spec: PolicySpec, cameras: Mapping[str, StoredCa
         },
         "proprioception": {vector.name: list(vector.labels) for vector in spec.proprioception},
         "actions": [
-            {key: value for key, value in asdict(part).items() if value not in infinite}
-            for part in spec.actions
+            {key: value for key, value in part.items() if value not in (math.inf, -math.inf)}
+            for part in parts
         ],
     }
     text = HEADER + yaml.safe_dump(data, sort_keys=False, allow_unicode=True, width=100)
@@ -105,17 +105,16 @@ def _cameras(entries: Mapping[Any, Any]) -> dict[str, StoredCamera]:
 
 
 def _camera(name: str, options: Mapping[str, Any]) -> StoredCamera:
-    choices = {"orientation": get_args(Orientation), "colours": get_args(Colours), "values": None}
+    choices = {"orientation": get_args(Orientation), "colours": get_args(Colours)}
     for key, value in options.items():
-        if key not in choices:
-            raise UserError(f"camera {name}: unknown {key}; it may have: {', '.join(choices)}")
-        allowed = choices[key]
-        if allowed is not None and value not in allowed:
-            raise UserError(f"camera {name}: {key} is {value}; take one of {', '.join(allowed)}")
-    low, high = map(float, options.get("values", DEFAULT_RANGE))
+        if key in choices and value not in choices[key]:
+            allowed = ", ".join(choices[key])
+            raise UserError(f"camera {name}: {key} is {value}; take one of {allowed}")
+    stored = StoredCamera(**options)
+    low, high = map(float, stored.values)
     if not -math.inf < low < high < math.inf:
         raise UserError(f"camera {name}: values are {low:g} and {high:g}; give black, then white")
-    return StoredCamera(options.get("orientation"), options.get("colours", "rgb"), (low, high))
+    return replace(stored, values=(low, high))
 
 
 def _vectors(entries: Mapping[Any, Any]) -> dict[str, tuple[str, ...] | None]:
@@ -128,14 +127,13 @@ def _vectors(entries: Mapping[Any, Any]) -> dict[str, tuple[str, ...] | None]:
 
 
 def _part(entry: dict[str, Any]) -> ActionPart:
-    kind, size = entry.get("kind", "continuous"), entry.get("size")
+    size = entry.get("size")
     if type(size) is not int or size < 1:
         raise UserError(f"action {entry.get('name')}: size is {size}; give a whole number above 0")
-    limits = {key: float(entry[key]) for key in ("low", "high") if entry.get(key) is not None}
-    unknown = set(entry) - {"name", "size", "unit", "kind", "low", "high"}
-    if unknown:
-        raise UserError(f"action {entry.get('name')}: unknown {', '.join(sorted(unknown))}")
-    return ActionPart(str(entry["name"]), size, str(entry.get("unit", "unknown")), kind, **limits)
+    limits = {key: float(entry[key]) for key in ("low", "high") if key in entry}
+    texts = {"name": str(entry["name"]), "unit": str(entry.get("unit", "unknown"))}
+    given: dict[str, Any] = entry | texts | limits
+    return ActionPart(**given)
 
 
 READERS: Mapping[str, Callable[[Any], Any]] = MappingProxyType(
@@ -222,13 +220,9 @@ class Description:
 def infer_spec(demos: Sequence[Demo]) -> PolicySpec:
     """Return the spec of a policy that could have recorded all of `demos`, which carry none.
 
-    - Cameras are the members of any demo's `obs` that can become RGB frames; a demo that lacks one
-      is refused when it is read.
-    - Proprioception are the first demo's vectors of floats, without those that only a simulator knows.
-    - Action dimensions are binary if their values over all demos lie between 0 and 1, or -1 and 1,
-      and are one of these two in nearly all ticks. Neighbouring dimensions of one kind become one
-      part; continuous ones have no limits.
-    - The control rate is that of the timestamps, or else robosuite's `control_freq`, or else 5 Hz.
+    Cameras are the members of any demo's `obs` that can become RGB frames, and proprioception the first
+    demo's vectors of floats, without those that only a simulator knows. See `infer_action_parts` and
+    `inferred_rate_hz` for actions and rate.
     """
     return describe_bare(demos, Choices()).spec
 
@@ -265,10 +259,11 @@ def describe_stored(spec: PolicySpec, demo: Demo | None, choices: Choices) -> De
     """Return the description of files that carry `spec`. demo: the first one, whose `obs` is listed."""
     given = _given(choices)
     members = [
-        Member(c.name, "camera", (c.height, c.width), f"{c.width}x{c.height}") for c in spec.cameras
-    ]
-    members += [
-        Member(v.name, "vector", (v.size,), f"of {v.size} values") for v in spec.proprioception
+        *(
+            Member(c.name, "camera", (c.height, c.width), f"{c.width}x{c.height}")
+            for c in spec.cameras
+        ),
+        *(Member(v.name, "vector", (v.size,), f"of {v.size} values") for v in spec.proprioception),
     ]
     if demo is not None:
         known = {member.name for member in members}
@@ -288,11 +283,10 @@ def _spec(base: PolicySpec, members: Iterable[Member], given: SpecFile) -> Polic
     used = [member for member in members if member.is_used]
     known = {vector.name: vector for vector in base.proprioception}
     actions = base.actions if given.actions is None else given.actions
-    total = sum(part.size for part in actions)
-    if total != base.action_size:
+    total, size = sum(part.size for part in actions), base.action_size
+    if total != size:
         raise UserError(
-            f"{given.path}: the parts of the action have {total} dimensions, but the data "
-            f"{base.action_size}"
+            f"{given.path}: the parts of the action have {total} dimensions, but the data {size}"
         )
     return PolicySpec(
         robot=given.robot or base.robot,
@@ -320,16 +314,16 @@ def _completed(given: SpecFile, found: Survey, like: PolicySpec) -> SpecFile:
     """Return what is given, completed by what fits of a checkpoint's spec."""
     names = {member.name for member in found.members if member.kind == "vector"}
     vectors = {vector.name: vector.labels for vector in like.proprioception}
-    fits = set(vectors) <= names
     unnamed = found.robot == "unknown" or like.robot == found.scene
     same_size = like.action_size == found.actions[0].shape[1]
-    return replace(
-        given,
-        robot=given.robot or (like.robot if unnamed else None),
-        rate_hz=given.rate_hz or (None if found.says_rate else like.rate_hz),
-        proprioception=vectors if given.proprioception is None and fits else given.proprioception,
-        actions=like.actions if given.actions is None and same_size else given.actions,
-    )
+    fitting: dict[str, Any] = {
+        "robot": like.robot if unnamed else None,
+        "rate_hz": None if found.says_rate else like.rate_hz,
+        "proprioception": vectors if set(vectors) <= names else None,
+        "actions": like.actions if same_size else None,
+    }
+    left_out = {key: value for key, value in fitting.items() if getattr(given, key) is None}
+    return replace(given, **left_out)
 
 
 def _chosen(
@@ -353,7 +347,7 @@ def _chosen(
                 raise UserError(f"{word} '{name}' is not in this data; it has: {have}")
             if by_name[name].kind != kind:
                 raise UserError(
-                    f"obs/{name} cannot be {word}: it is {by_name[name].text}; this data has: {have}"
+                    f"obs/{name} cannot be {word}: it is {by_name[name].text}; it has: {have}"
                 )
             chosen.append(replace(by_name[name], reason=""))
     taken = {member.name for member in chosen}
@@ -385,8 +379,7 @@ def _vector(
     labels = (given.proprioception or {}).get(member.name)
     if labels is not None and len(labels) != size:
         raise UserError(
-            f"{given.path}: proprioception {member.name} has {len(labels)} labels for {size} values; "
-            "give one for each"
+            f"{given.path}: proprioception {member.name} has {len(labels)} labels for {size} values"
         )
     if labels is None and stored is not None:
         return stored

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
@@ -39,7 +39,6 @@ def open_file(path: Path, *, allow_external: bool = False) -> Iterator[Any]:
     """Open `path` as an `h5py.File` for reading, as a `TrustedFile` if `allow_external`.
 
     Raises `UserError` if it cannot be opened, or if what is read in the `with` block is damaged.
-    Other errors of users that are raised there get the path put in front, if they lack it.
     """
     with _opened(path, allow_external=allow_external) as file, _guarded(path):
         yield file
@@ -152,10 +151,7 @@ def spec_of_text(text: str) -> PolicySpec:
 
 
 def read_masks(file: Any) -> dict[str, list[str]]:
-    """Return the masks of an open file: filter key -> names of demos.
-
-    Raises `UserError` if a mask does not hold texts.
-    """
+    """Return the masks of an open file: filter key -> names of demos. Raises `UserError` for others."""
     group = find_member(file, "mask")
     if group is None:
         return {}
@@ -174,7 +170,7 @@ def _mask(key: str, stored: Any) -> list[str]:
 
 
 def mask_problems(
-    masks: Mapping[str, Sequence[str]], names: Sequence[str]
+    masks: Mapping[str, Collection[str]], names: Collection[str]
 ) -> Iterator[tuple[str, str]]:
     """Find masks that split the demos in no way that can be followed: what is wrong, and its remedy.
 
@@ -198,10 +194,7 @@ def mask_problems(
 
 
 def demo_names(file: Any) -> list[str]:
-    """Return the names of the demos of an open file, demo_2 before demo_10.
-
-    Raises `UserError` for a name that is no text.
-    """
+    """Return the names of the demos, demo_2 before demo_10. Raises `UserError` for one that is no text."""
     names = sorted(data_group(file) or (), key=natural_key)
     require_printable("the demo", names)
     return names
@@ -255,10 +248,7 @@ def plain_text(text: str, what: str) -> str:
 
 
 def decoded(value: Any) -> str:
-    """Return a text attribute, which may be bytes, str or missing (None), as str.
-
-    What is not UTF-8 becomes U+FFFD, so that every text can be printed.
-    """
+    """Return a text attribute (bytes, str or None) as str; what is not UTF-8 becomes U+FFFD."""
     if value is None:
         return ""
     data = value

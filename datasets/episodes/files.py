@@ -28,11 +28,9 @@ class Layout:
     name: str
     """Its name in messages, such as "LeRobot 3.0"."""
     next_step: str = ""
-    """What to run first, in words with commands; {path} and {out} stand for the data and a new
-    folder. Empty for layouts that are read as they are."""
+    """What to run first; {path} and {out} stand for the data and a new folder. Empty if it is read."""
     way_there: str = ""
-    """How episodes at {path} get into this layout at {out}, in words with commands. Empty for layouts that
-    `ttm data convert` writes."""
+    """How episodes at {path} get into this layout at {out}. Empty if `ttm data convert` writes it."""
 
     @property
     def is_read(self) -> bool:
@@ -63,27 +61,22 @@ LAYOUTS: Mapping[str, Layout] = MappingProxyType(
         "robosuite": Layout(
             "robosuite's demo.hdf5, which has states and no observations",
             "run `python -m robomimic.scripts.conversion.convert_robosuite --dataset {path}`, then "
-            "`python -m robomimic.scripts.dataset_states_to_obs --dataset {path} --output_name "
-            "image.hdf5 --done_mode 2 --camera_names agentview robot0_eye_in_hand "
-            "--camera_height 84 --camera_width 84`, and use image.hdf5",
-            "only robosuite knows the states; for episodes with observations run `ttm data convert {path} "
-            "{out}.hdf5 --to robomimic`",
+            "`python -m robomimic.scripts.dataset_states_to_obs --dataset {path} --output_name image.hdf5 "
+            "--done_mode 2 --camera_names agentview --camera_height 84 --camera_width 84`",
+            "only robosuite knows the states; run `ttm data convert {path} {out}.hdf5 --to robomimic`",
         ),
         "droid": Layout(
             "DROID (trajectory.h5), whose frames lie in other files",
-            "fetch DROID's episodes in LeRobot's format by `hf download cadene/droid_1.0.1 --repo-type "
-            "dataset --local-dir {out}_lerobot` (399 GB; lerobot/droid_100 has 100 of them), then run `ttm "
-            "data convert {out}_lerobot {out}`; episodes of your own robot are written with EpisodeWriter",
+            "fetch them in LeRobot's format by `hf download cadene/droid_1.0.1 --repo-type dataset "
+            "--local-dir {out}_lerobot` (399 GB), then run `ttm data convert {out}_lerobot {out}`",
             "its training programs read LeRobot's and RLDS; run `ttm data convert {path} {out} --to lerobot`",
         ),
         "maniskill": Layout(
             "ManiSkill (trajectory.h5)",
-            "if it has no images, run `python -m mani_skill.trajectory.replay_trajectory --traj-path {path} "
-            "-o rgb --save-traj`; of the file with images run `python -m "
-            "mani_skill.trajectory.convert_to_lerobot --traj-path FILE --output-dir {out}_lerobot`, then "
+            "with images (mani_skill.trajectory.replay_trajectory -o rgb), run `python -m "
+            "mani_skill.trajectory.convert_to_lerobot --traj-path {path} --output-dir {out}_lerobot`, then "
             "`ttm data convert {out}_lerobot {out}`",
-            "it replays what it has simulated itself; for training programs run `ttm data convert {path} "
-            "{out} --to lerobot`",
+            "for training programs run `ttm data convert {path} {out} --to lerobot`",
         ),
         "aloha": Layout(
             "ALOHA / ACT",
@@ -95,19 +88,16 @@ LAYOUTS: Mapping[str, Layout] = MappingProxyType(
         "lerobot_v3": Layout("LeRobot 3.0", CONVERT),
         "rosbag2": Layout(
             "rosbag2",
-            "run `ttm data bags {path} {out} --contract robot.yaml --rate-hz 5 --instruction TEXT` with "
-            "the contract of your robot, then use {out}",
-            "run `ttm data bags {path} {out} --contract robot.yaml --to mcap` (or sqlite3) with the contract "
-            "of your robot",
+            "run `ttm data bags {path} {out} --contract robot.yaml --rate-hz 5 --instruction TEXT`",
+            "run `ttm data bags {path} {out} --contract robot.yaml --to mcap` (or sqlite3)",
         ),
         "rlds": Layout(
             "RLDS (TensorFlow Datasets)",
-            "convert it to LeRobot with the port of https://github.com/Tavish9/any4lerobot, `python "
-            "any4lerobot/openx2lerobot/openx_rlds.py --raw-dir {path} --local-dir {out}_lerobot`, then "
-            "run `ttm data convert {out}_lerobot {out}`",
-            "run `ttm data convert {path} {out}_lerobot --to lerobot-v2.1`, then with the port of "
-            "https://github.com/Tavish9/any4lerobot `python any4lerobot/lerobot2rlds/lerobot2rlds.py "
-            "--src-dir {out}_lerobot --output-dir {out} --task-name my_task`",
+            "convert it by https://github.com/Tavish9/any4lerobot, `python any4lerobot/openx2lerobot/"
+            "openx_rlds.py --raw-dir {path} --local-dir {out}_lerobot`, then run `ttm data convert "
+            "{out}_lerobot {out}`",
+            "run `ttm data convert {path} {out}_lerobot --to lerobot-v2.1`, then lerobot2rlds of "
+            "https://github.com/Tavish9/any4lerobot",
         ),
     }
 )
@@ -117,38 +107,30 @@ TRAJECTORY = re.compile(r"traj_\d+")  # how ManiSkill names an episode
 
 
 def layout_of_file(file: Any) -> Layout | None:
-    """Return the layout of an open `h5py.File`, or None if it is none of those that are known.
+    """Return the layout of an open `h5py.File` by the marks that the projects' own writers leave, or None.
 
-    The marks are those that the projects' own writers leave: robomimic's `dataset_states_to_obs.py`,
-    robosuite's `collect_human_demonstrations.py`, MimicGen's `datagen_info`, LIBERO's
-    `create_dataset.py`, RoboCasa's `ep_meta`, Isaac Lab's `HDF5DatasetFileHandler`, ACT's
-    `record_sim_episodes.py`, DROID's `TrajectoryWriter` and ManiSkill's `RecordEpisode`. Raises
-    `OutsideLink` if an external link is in the way and not allowed.
+    Raises `OutsideLink` if an external link is in the way and not allowed.
     """
-    key = _key_of_file(file)
-    return LAYOUTS[key] if key else None
+    return LAYOUTS.get(_key_of_file(file) or "")
 
 
 def _key_of_file(file: Any) -> str | None:
-    action = find_member(file, "action")
-    if isinstance(action, h5py.Dataset) and isinstance(
-        find_member(file, "observations"), h5py.Group
-    ):
+    action, data = find_member(file, "action"), find_member(file, "data")
+    observations = find_member(file, "observations")
+    if isinstance(action, h5py.Dataset) and isinstance(observations, h5py.Group):
         return "aloha"
-    state = "observation/robot_state"
-    if isinstance(action, h5py.Group) and isinstance(find_member(file, state), h5py.Group):
+    state = find_member(file, "observation/robot_state")
+    if isinstance(action, h5py.Group) and isinstance(state, h5py.Group):
         return "droid"
     if any(TRAJECTORY.fullmatch(name) for name in file):
         return "maniskill"
-    data = find_member(file, "data")
     if not isinstance(data, h5py.Group):
         return None
     if "ttm_spec" in data.attrs:
         return "ours"
     name = next(iter(data), None)
-    demo = None if name is None else find_member(data, name)
-    if not isinstance(demo, h5py.Group):
-        demo = None
+    found = None if name is None else find_member(data, name)
+    demo = found if isinstance(found, h5py.Group) else None
     if "problem_info" in data.attrs or "bddl_file_name" in data.attrs:
         return "libero" if demo is not None and "obs" in demo else "robosuite"
     if demo is None:
@@ -163,13 +145,8 @@ def _key_of_file(file: Any) -> str | None:
 
 
 def layout_of_path(path: Path) -> Layout | None:
-    """Return the layout of a folder, or of a file that is not HDF5, by names; None if unknown.
-
-    The marks are diffusion_policy's `ReplayBuffer`, LeRobot's `meta/info.json`, TensorFlow Datasets'
-    `dataset_info.json`, and rosbag2's `metadata.yaml`.
-    """
-    key = _key_of_folder(path) if path.is_dir() else _key_of_name(path)
-    return LAYOUTS[key] if key else None
+    """Return the layout of a folder, or of a file that is not HDF5, by names; None if unknown."""
+    return LAYOUTS.get((_key_of_folder(path) if path.is_dir() else _key_of_name(path)) or "")
 
 
 def _key_of_folder(folder: Path) -> str | None:
@@ -202,11 +179,10 @@ def _key_of_name(path: Path) -> str | None:
 
 
 def find_files(path: str | Path, *, allow_external: bool = False) -> list[Path]:
-    """Return the HDF5 files that a file, folder or glob means, demo_2 before demo_10.
+    """Return the HDF5 files that a file, folder or glob means, without hidden ones, in natural order.
 
-    Hidden files are left out, because episodes in progress are such. Raises `UserError` if there
-    is no file, if a symbolic link leads out of the folder and this is not allowed, or if the data
-    are in a layout that is not HDF5.
+    Raises `UserError` if there is no file, if a symbolic link leads out of the folder and this is not
+    allowed, or if the data are in a layout that is not HDF5.
     """
     place = root = Path(path).expanduser()
     _require_printable(place)
@@ -231,9 +207,7 @@ def find_files(path: str | Path, *, allow_external: bool = False) -> list[Path]:
     if not files:
         _refuse_other_layout(place)
         what = "folder has no *.hdf5 or *.h5 in it" if is_folder else "glob matches no file"
-        raise UserError(
-            f"{path}: this {what}; record episodes there with `ttm collect`, or check the name"
-        )
+        raise UserError(f"{path}: this {what}; record episodes there, or check the name")
     if not allow_external:
         require_inside(files, root)
     return sorted(files, key=natural_key)
@@ -253,10 +227,8 @@ def _below(folder: Path, allow_external: bool) -> Iterator[Path]:
     """
 
     def refuse(error: OSError) -> None:
-        raise UserError(
-            f"{error.filename}: the folder cannot be read ({error.strerror}); change its "
-            "permissions, or name the files that you may read"
-        )
+        what = f"{error.filename}: the folder cannot be read ({error.strerror})"
+        raise UserError(f"{what}; change its permissions")
 
     seen = set()
     for here, folders, names in os.walk(folder, followlinks=True, onerror=refuse):
@@ -280,6 +252,5 @@ def _require_printable(place: Path) -> None:
     # The control characters are what a terminal may take for a command.
     if name != name.encode("utf-8", "replace").decode() or re.search(r"[\x00-\x1f\x7f-\x9f]", name):
         raise UserError(
-            f"{one_line(place)}: the name is not UTF-8 or has control characters, and cannot be printed; "
-            "rename it"
+            f"{one_line(place)}: the name cannot be printed, or is not UTF-8; rename it"
         )

@@ -34,9 +34,7 @@ def require_jpeg_quality(name: str, quality: int | None) -> None:
     name: what the user calls it.
     """
     if quality is not None and not 1 <= quality <= MOST_JPEG_QUALITY:
-        raise UserError(
-            f"{name} is {quality}; give 1 to {MOST_JPEG_QUALITY}, or leave it out for frames as they are"
-        )
+        raise UserError(f"{name} is {quality}; give 1 to {MOST_JPEG_QUALITY}, or leave it out")
 
 
 def encode_jpeg(frame: Frames, quality: int) -> Frames:
@@ -61,8 +59,7 @@ def image_size(data: bytes | Frames) -> tuple[int, int]:
         raise OSError("the image does not decode (it is neither a JPEG nor a PNG)")
     if not 0 < height * width <= MAX_PIXELS:
         raise OSError(
-            f"the image does not decode (its header declares {width}x{height} pixels, and at most "
-            f"{MAX_PIXELS} are decoded)"
+            f"the image does not decode (its header declares {width}x{height} pixels, too many)"
         )
     return height, width
 
@@ -71,8 +68,7 @@ def decode_image(data: bytes | Frames, size: tuple[int, int] | None = None) -> F
     """Return the frame (H, W, 3) uint8 RGB of a JPEG or PNG, which zeros may follow.
 
     The bytes may be a stranger's: the header is judged before anything is decoded, no other format is
-    tried, and what a PNG holds beside its pixels is not unpacked. JPEGs are decoded by libjpeg-turbo, or
-    else by Pillow, with the same result.
+    tried, and what a PNG holds beside its pixels is not unpacked.
 
     data: bytes, or (n,) uint8. size: the height and width that the header must declare.
     Raises `OSError` if the image is damaged, cut short or of another size, and as `image_size`.
@@ -80,9 +76,7 @@ def decode_image(data: bytes | Frames, size: tuple[int, int] | None = None) -> F
     encoded = data if isinstance(data, bytes) else data.tobytes()
     declared = image_size(encoded)
     if size is not None and declared != size:
-        raise OSError(
-            f"the image has {declared[1]}x{declared[0]} pixels where {size[1]}x{size[0]} are expected"
-        )
+        raise OSError(f"the image has {declared[1]}x{declared[0]} pixels, not {size[1]}x{size[0]}")
     if encoded.startswith(PNG_START):
         return _decoded_by_pillow(_pixels_alone(encoded), "PNG")
     if encoded.count(b"\xff\xda") > MAX_SCANS:
@@ -101,9 +95,7 @@ def _png_size(encoded: bytes) -> tuple[int, int]:
         raise OSError("the image does not decode (a PNG without its header)")
     width, height, depth, colours = struct.unpack(">IIBB", encoded[16:26])
     if depth == 16 and colours in (0, 4):
-        raise OSError(
-            "the image is a grey PNG of 16 bits, as depth is stored; the policy takes RGB of 8 bits"
-        )
+        raise OSError("the image is a grey PNG of 16 bits, as depth is stored; give RGB of 8 bits")
     return height, width
 
 
@@ -247,8 +239,7 @@ def _as_rgb(rows: npt.NDArray[Any], values: tuple[float, float]) -> Frames:
     portion = (rows.astype(np.float64) - low) / (high - low)
     if not ((portion >= -RANGE_SLACK) & (portion <= 1 + RANGE_SLACK)).all():
         raise ValueError(
-            f"float frames range from {rows.min():g} to {rows.max():g}, but {low:g} is taken for "
-            f"black and {high:g} for white; give `values` of the camera in a --spec file"
+            f"float frames range from {rows.min():g} to {rows.max():g}, not {low:g} to {high:g} (--spec)"
         )
     return np.round(portion.clip(0, 1) * 255).astype(np.uint8)
 

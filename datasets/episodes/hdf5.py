@@ -41,9 +41,8 @@ def read_rows(dataset: Any, start: int, stop: int) -> npt.NDArray[Any]:
     first, last = start, stop
     packed = dataset.chunks is not None and dataset.id.get_create_plist().get_nfilters()
     if packed and dataset.dtype.kind != "O" and start < stop:
-        rows_a_chunk = dataset.chunks[0]
-        first = start // rows_a_chunk * rows_a_chunk
-        last = min(-(-stop // rows_a_chunk) * rows_a_chunk, len(dataset))
+        rows = dataset.chunks[0]
+        first, last = start // rows * rows, min(-(-stop // rows) * rows, len(dataset))
     row_bytes = dataset.nbytes // max(len(dataset), 1)
     if last - first <= stop - start or (last - first) * row_bytes > KEPT_BYTES:
         return _values(dataset, start, stop)
@@ -53,16 +52,13 @@ def read_rows(dataset: Any, start: int, stop: int) -> npt.NDArray[Any]:
         return _values(dataset, start, stop)
     state = (file.st_dev, file.st_ino, file.st_size, file.st_mtime_ns, file.st_ctime_ns)
     key = (state, dataset.name, first, last)
-    rows = _kept.get(key)
-    if rows is None:
-        rows = _values(dataset, first, last)
+    rows = _kept[key] if key in _kept else _values(dataset, first, last)
     room, kept = KEPT_BYTES - rows.nbytes, {key: rows}
     for other, values in _kept.items():
         if other != key and (room := room - values.nbytes) >= 0:
             kept[other] = values
     _kept = kept
-    asked: npt.NDArray[Any] = rows[start - first : stop - first].copy()
-    return asked
+    return np.array(rows[start - first : stop - first])
 
 
 def _values(dataset: Any, start: int, stop: int) -> npt.NDArray[Any]:
@@ -126,10 +122,8 @@ def why_unreadable(path: Path, error: Exception) -> tuple[str, str]:
             return f"it is {what}, not an HDF5 file", remedy
     text = str(error)
     if any(word in text for word in ("unable to lock file", "already open for")):
-        return (
-            "it is being written by another program, or its writer was killed",
-            "wait until it is complete, or run `h5clear -s` on it if no program writes",
-        )
+        what = "it is being written by another program, or its writer was killed"
+        return what, "wait until it is complete, or run `h5clear -s` on it if no program writes"
     if "truncated file" in text:
         return "it is cut short: HDF5 expects more bytes", "copy it again, or record it again"
     if not head.startswith(HDF5_MAGIC):
@@ -203,10 +197,10 @@ def _child(group: Any, name: str, links_left: int) -> Any | None:
     if kind == h5py.h5l.TYPE_HARD:
         return group[name]
     target = group.id.links.get_val(key)
-    if kind == h5py.h5l.TYPE_SOFT and links_left:
-        return _find(group, target.decode("utf-8", "surrogateescape"), links_left - 1)
     if kind == h5py.h5l.TYPE_SOFT:
-        raise UserError(f"{name} is a loop of soft links; remove them")
+        if not links_left:
+            raise UserError(f"{name} is a loop of soft links; remove them")
+        return _find(group, target.decode("utf-8", "surrogateescape"), links_left - 1)
     other = target[0].decode("utf-8", "replace") if kind == h5py.h5l.TYPE_EXTERNAL else "elsewhere"
     raise OutsideLink(
         f"{name} is an external link to {other}, which is not followed; copy the data into the file "
@@ -224,8 +218,7 @@ def require_inside(items: Iterable[Path], root: Path, *, or_else: str = TRUSTED)
         target = os.path.realpath(item)
         if os.path.commonpath([real, target]) != real:
             raise UserError(
-                f"{item} leads to {target}, outside of {root}, and is not followed; copy that place into "
-                f"it{or_else}"
+                f"{item} leads to {target}, outside of {root}; copy that place into it{or_else}"
             )
 
 
@@ -258,11 +251,12 @@ def require_readable(file: Any) -> None:
             continue  # what it leads to is judged where it lies
         name = path.decode("utf-8", "surrogateescape")
         stored = find_member(file, name)
-        if kind != h5py.h5l.TYPE_HARD or not isinstance(stored, h5py.Dataset):
-            continue
-        # Frames, which are uint8, are read one by one.
-        if fault := storage_fault(stored, whole=stored.dtype != np.uint8):
-            raise UserError(f"{one_line(name)}: {fault[0]}; {fault[1]}")
+        if kind == h5py.h5l.TYPE_HARD and isinstance(stored, h5py.Dataset):
+            fault = storage_fault(
+                stored, whole=stored.dtype != np.uint8
+            )  # frames are read one by one
+            if fault is not None:
+                raise UserError(f"{one_line(name)}: {fault[0]}; {fault[1]}")
 
 
 def storage_fault(dataset: Any, *, whole: bool) -> tuple[str, str] | None:
@@ -293,22 +287,17 @@ def storage_fault(dataset: Any, *, whole: bool) -> tuple[str, str] | None:
         return None
     # The values would be read as zeros that nobody recorded.
     part = "none of its values were" if not written else f"only {written} of {needed} chunks were"
-    return (
-        f"it declares shape {dataset.shape}, but {part} written",
-        "its writer was stopped; take the rows that were written, or record it again",
-    )
+    what = f"it declares shape {dataset.shape}, but {part} written"
+    return what, "its writer was stopped; take the rows that were written, or record it again"
 
 
 def outside_fault(dataset: Any) -> tuple[str, str] | None:
     """Return in which other file the values of a dataset lie, with a remedy; None if it may be read."""
-    if isinstance(dataset, Trusted):
+    if isinstance(dataset, Trusted) or not (dataset.external or dataset.is_virtual):
         return None
+    outside = "it is a virtual dataset, made of other ones"
     if dataset.external:
         outside = f"its values lie in another file ({dataset.external[0][0]})"
-    elif dataset.is_virtual:
-        outside = "it is a virtual dataset, made of other ones"
-    else:
-        return None
     return f"{outside}, which is not followed", f"copy the data into the file (h5repack){TRUSTED}"
 
 
@@ -365,10 +354,8 @@ class WriteGuard:
     """Turns failed writes to the file `path` into errors of one line, and lets the file be closed then."""
 
     def __init__(self, path: Path) -> None:
-        self.failed = False
-        """Whether no more can be written. The file can then only be discarded."""
-        self.broken = False
-        """Whether HDF5 has failed to write, and would crash when it goes on."""
+        self.failed = False  # whether no more can be written, and the file can only be discarded
+        self.broken = False  # whether HDF5 has failed to write, and would crash when it goes on
         self._path = path
 
     def require_space(self, num_bytes: int) -> None:
@@ -392,8 +379,7 @@ class WriteGuard:
     def _fail(self, why: str, error: Exception | None = None) -> NoReturn:
         self.failed = True
         raise UserError(
-            f"cannot write {self._path} ({why}); the episode is lost: make space, or record to another "
-            "folder"
+            f"cannot write {self._path} ({why}); the episode is lost: make space"
         ) from error
 
     def discard(self, file: Any) -> None:
@@ -419,58 +405,37 @@ def available_memory_bytes(
     Limits are those of the control groups (versions 1 and 2) of this process. Pages of files that the
     kernel can drop count as free. proc, groups: where the kernel tells about processes and control groups.
     """
-    return max(0, min([_machine(proc), *_free_in_groups(proc, groups)]))
-
-
-def _machine(proc: Path) -> int:
     try:
-        lines = (proc / "meminfo").read_text().splitlines()
-        fields = dict(line.split(":", 1) for line in lines)
-        return int(fields["MemAvailable"].split()[0]) * 1024
+        fields = dict(line.split(":", 1) for line in (proc / "meminfo").read_text().splitlines())
+        free = [int(fields["MemAvailable"].split()[0]) * 1024]
     except (OSError, KeyError, ValueError):
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
-
-
-def _free_in_groups(proc: Path, groups: Path) -> Iterator[int]:
-    """Yield what is free in each group of this process that has a limit, and in those around it."""
-    try:
+        free = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2]
+    lines: list[str] = []
+    with suppress(OSError):
         lines = (proc / "self" / "cgroup").read_text().splitlines()
-    except OSError:
-        return
     for line in lines:
         _, controllers, path = line.split(":", 2)
-        if controllers == "":
-            top, names = groups, ("memory.max", "memory.current", "")
-        elif "memory" in controllers.split(","):
-            top = groups / "memory"
-            names = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_")
-        else:
+        top, limit, usage, prefix = groups, "memory.max", "memory.current", ""
+        if "memory" in controllers.split(","):  # version 1
+            top, prefix = groups / "memory", "total_"
+            limit, usage = "memory.limit_in_bytes", "memory.usage_in_bytes"
+        elif controllers:
             continue
         inner = PurePosixPath(path.lstrip("/"))
         # Within a container, the path may be that of the host; the container's own group is the top.
-        for folder in (inner, *inner.parents):
-            if (free := _free(top / folder, *names)) is not None:
-                yield free
+        for group in (top / folder for folder in (inner, *inner.parents)):
+            with suppress(OSError, ValueError):  # no such group, or "max" for no limit
+                most, used = (int((group / name).read_text()) for name in (limit, usage))
+                counts = dict(map(str.split, (group / "memory.stat").read_text().splitlines()))
+                files = (f"{prefix}{kind}_file" for kind in ("active", "inactive"))
+                free.append(most - used + sum(int(counts.get(name, 0)) for name in files))
+    return max(0, min(free))
 
 
-def _free(group: Path, limit: str, usage: str, prefix: str) -> int | None:
-    """Return what is free in one group; None if it has no limit, or is not there."""
-    try:
-        most = int((group / limit).read_text())  # "max" is no number
-        used = int((group / usage).read_text())
-        pairs = (line.split() for line in (group / "memory.stat").read_text().splitlines())
-        counts = {name: int(value) for name, value in pairs}
-    except (OSError, ValueError):
-        return None
-    files = (counts.get(f"{prefix}{kind}_file", 0) for kind in ("active", "inactive"))
-    return most - used + sum(files)
-
-
-# Whoever writes in a folder holds a shared lock on the folder, from before the partial file is made until it
-# has its final name. The kernel releases the lock with the process. Whoever gets the exclusive lock knows
-# that all partial files are left over, and keeps writers waiting while removing them. Network drives (NFS,
-# SMB) do not show this lock to other computers, but that which HDF5 holds on a file while it writes it; so
-# it is tried, too. Where a file system refuses locks, all files stay.
+# Whoever writes in a folder holds a shared lock on it, from before the partial file is made until it has its
+# final name; the kernel releases it with the process. Whoever gets the exclusive lock knows that all partial
+# files are left over, and keeps writers waiting meanwhile. Network drives (NFS, SMB) do not show this lock to
+# other computers, but that which HDF5 holds on a file; so it is tried, too. Without locks, all files stay.
 
 
 @contextmanager
@@ -526,11 +491,10 @@ def _partial_files(folder: Path) -> list[Path]:
 
 def _gets_lock(descriptor: int) -> bool:
     """Take the exclusive lock, which ends when the file is closed; return whether it was to be had."""
-    try:
+    with suppress(OSError):
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return False
-    return True
+        return True
+    return False
 
 
 @contextmanager

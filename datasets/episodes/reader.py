@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
-from safetensors import SafetensorError
-from safetensors.numpy import load
+from safetensors import SafetensorError, safe_open
 
 from ttm.datasets.description import Choices, describe_bare
 from ttm.datasets.episode_file import (
@@ -51,29 +50,26 @@ def stamp_of(path: Path) -> str:
 
 @dataclass(frozen=True)
 class KeptVectors:
-    """The place in the cache of an episode's vectors: bytes in the format of safetensors (`opening.py`)."""
+    """The place of an episode's vectors in a file of the cache (`opening.py`), safetensors."""
 
     path: Path
-    start: int
-    size: int
     stamp: str
     """That of the episode's file when they were read."""
+    starts: Mapping[str, int]
+    """Name in the demo -> the row at which the vector begins; of those that the episode has."""
 
-    def blob(self) -> bytes:
-        """Return the bytes. Raises `OSError` if the cache is gone."""
-        with self.path.open("rb") as file:
-            file.seek(self.start)
-            return file.read(self.size)
+    def read(self, file: Path, name: str, count: int) -> Array | None:
+        """Return a vector of so many rows of an episode in `file`; None if the episode lacks it.
 
-    def arrays(self, file: Path) -> Mapping[str, Array] | None:
-        """Return the vectors of an episode in `file` by their names there, without those that it lacks.
-
-        None if the file has changed, or the cache is gone or damaged.
+        Raises `OSError` or `SafetensorError` if the file has changed, or the cache is gone or damaged.
         """
-        try:
-            return load(self.blob()) if stamp_of(file) == self.stamp else None
-        except (OSError, SafetensorError):
+        if stamp_of(file) != self.stamp:
+            raise OSError(f"{file} has changed")
+        if name not in self.starts:
             return None
+        with safe_open(self.path, "numpy") as cache:
+            values: Array = cache.get_slice(name)[self.starts[name] : self.starts[name] + count]
+        return values
 
 
 @dataclass(frozen=True)
@@ -85,8 +81,7 @@ class EpisodeReader:
 
     `success` and `seed` are None, and `instruction` and `task` empty, if the file does not contain
     them. `masks` are the filter keys (such as "train") under which the file names the episode.
-    `stored` says how the frames of a camera lie in the file, as pairs of its name and that. `kept`
-    is where its vectors are kept beside the file, None if nowhere.
+    `stored` says how the frames of each camera lie in the file, and `kept` where its vectors are cached.
     """
 
     path: Path
@@ -114,14 +109,9 @@ class EpisodeReader:
             names, spec = demo_names(file), read_stored_spec(file)
         some = ", ".join(names[:5]) + (f", … {names[-1]}" if len(names) > 5 else "")
         if not names:
-            raise UserError(
-                f"{path} has no episode (data/demo_0, …); record one, or check the path"
-            )
+            raise UserError(f"{path} has no episode (data/demo_0, …); record one")
         if name is None and len(names) > 1:
-            raise UserError(
-                f"{path} has {len(names)} episodes; give the name of one ({some}), "
-                "or use open_dataset for all"
-            )
+            raise UserError(f"{path} has {len(names)} episodes; give the name of one ({some})")
         if name is not None and name not in names:
             raise UserError(f"{path} has no episode '{name}'; it has: {some}")
         cameras: Mapping[str, StoredCamera] = {}
@@ -138,11 +128,7 @@ class EpisodeReader:
 
     @property
     def executed_actions(self) -> Floats:
-        """The actions that were carried out, (T, A) float32.
-
-        They equal `actions` unless the recorder stored other ones, for instance because the actions
-        of an expert were added to a policy's roll-out (DAgger).
-        """
+        """The actions that were carried out, (T, A) float32; `actions` unless others were recorded."""
         executed = self._optional("executed_actions", np.float32)
         return self.actions if executed is None else executed
 
@@ -152,15 +138,11 @@ class EpisodeReader:
 
         Raises `UserError` if there is not one finite weight of 0 or more for each tick.
         """
-        ones = np.ones(self.num_samples, dtype=np.float32)
-        if (kept := self._kept()) is not None:
-            weights = kept.get("loss_weights", ones)
-        else:
-            with self._demo() as demo:
-                stored = demo.get("loss_weights", ones)
-                whole = getattr(stored, "shape", None) == ones.shape  # or else none of it is read
-                weights = np.asarray(stored if whole else np.nan, dtype=np.float32)
-        if weights.shape != ones.shape or not usable_weights(weights).all():
+        shape = (self.num_samples,)
+        weights = self._optional("loss_weights", np.float32, shape)
+        if weights is None:
+            return np.ones(shape, np.float32)
+        if not usable_weights(weights).all():
             what = "loss_weights does not hold one weight of 0 or more for each tick"
             raise damaged(self.path, f"data/{self.name}/{what}")
         return weights
@@ -217,11 +199,9 @@ class EpisodeReader:
     def observation(self, tick: int) -> dict[str, npt.NDArray[Any]]:
         """Return what was seen before `actions[tick]` was taken, as `PolicyRunner` takes it."""
         if not 0 <= tick < self.num_samples:
-            raise IndexError(
-                f"tick {tick} of {self.name}, which has ticks 0 to {self.num_samples - 1}"
-            )
+            raise IndexError(f"tick {tick} of {self.name}, which has {self.num_samples} ticks")
+        found: dict[str, npt.NDArray[Any]] = {}
         with self._demo() as demo:
-            found: dict[str, npt.NDArray[Any]] = {}
             for camera in self.spec.cameras:
                 stored = demo[f"obs/{camera.name}"]
                 found[camera.name] = self._decode(stored, camera.name, tick, tick + 1)[0]
@@ -230,20 +210,28 @@ class EpisodeReader:
                 found[vector.name] = np.atleast_1d(values)
         return found
 
-    def _kept(self) -> Mapping[str, Array] | None:
-        return None if self.kept is None else self.kept.arrays(self.path)
+    def _optional(
+        self, key: str, dtype: type[Scalar], shape: tuple[int, ...] | None = None
+    ) -> npt.NDArray[Scalar] | None:
+        """Return an array, or None if it is not there.
 
-    def _optional(self, key: str, dtype: type[Scalar]) -> npt.NDArray[Scalar] | None:
-        if (kept := self._kept()) is not None:
-            return np.asarray(kept[key], dtype=dtype) if key in kept else None
+        shape: nothing of a dataset of another shape is read, and NaN stands for it.
+        """
+        with suppress(OSError, SafetensorError):
+            if self.kept is not None:
+                return self.kept.read(self.path, key, self.num_samples)
         with self._demo() as demo:
-            return np.asarray(demo[key], dtype=dtype) if key in demo else None
+            if key not in demo:
+                return None
+            if shape not in (None, getattr(demo[key], "shape", None)):
+                return np.full(shape, np.nan, dtype)
+            return np.asarray(demo[key], dtype=dtype)
 
     def _read(self, key: str) -> Floats:
-        if (kept := self._kept()) is not None:
-            return kept[key]
-        with self._demo() as demo:
-            return np.asarray(demo[key], dtype=np.float32)
+        values = self._optional(key, np.float32)
+        if values is None:
+            raise damaged(self.path, f"data/{self.name}/{key} is missing")
+        return values
 
     @contextmanager
     def _demo(self, files: OpenFiles | None = None, member: str = "") -> Iterator[Any]:
@@ -288,30 +276,28 @@ def read_episodes(
     if data is None:
         return []
     everything = demo_names(file)
-    listed = read_masks(file)
-    for what, remedy in mask_problems(listed, everything):
+    masks = {key: frozenset(members) for key, members in read_masks(file).items()}
+    for what, remedy in mask_problems(masks, everything):
         raise UserError(f"{what}; {remedy}")
-    masks = {key: frozenset(members) for key, members in listed.items()}
     default = _from_json(data.attrs.get("problem_info"), "language_instruction")
     stored = tuple((name, each.of_file(file)) for name, each in cameras.items())
     episodes = []
     for name in everything if names is None else names:
         demo = demo_group(file, name)
         _require_whole(demo, path, name, spec)
-        attributes = demo.attrs
-        instruction = (
-            instruction_of(demo) or _from_json(attributes.get("ep_meta"), "lang") or default
-        )
+        facts = demo.attrs
         episodes.append(
             EpisodeReader(
                 path=path,
                 name=name,
                 spec=spec,
                 num_samples=len(demo["actions"]),
-                instruction=instruction,
-                task=plain_text(decoded(attributes.get("task")), "task"),
-                success=whole_number(attributes.get("success"), bool),
-                seed=whole_number(attributes.get("seed"), int),
+                instruction=instruction_of(demo)
+                or _from_json(facts.get("ep_meta"), "lang")
+                or default,
+                task=plain_text(decoded(facts.get("task")), "task"),
+                success=whole_number(facts.get("success"), bool),
+                seed=whole_number(facts.get("seed"), int),
                 masks=frozenset(key for key, members in masks.items() if name in members),
                 stored=stored,
             )

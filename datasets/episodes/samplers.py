@@ -63,9 +63,8 @@ class DataShares:
 class Mix:
     """Draws items of several groups, so that each group has its share of every pass.
 
-    A group goes through its items in a random order, and begins again in another order when all
-    were drawn. A small group with a large share is thus repeated within a pass, and a large group with
-    a small share is spread over several.
+    A group begins again in another order when all its items were drawn. So a small group with a large
+    share is repeated within a pass, and a large group with a small share is spread over several.
     """
 
     def __init__(self, groups: Integers, shares: Sequence[float] | npt.NDArray[Any]) -> None:
@@ -74,10 +73,7 @@ class Mix:
         self._shares = np.asarray(shares)
 
     def draw(self, count: int, seed: int, number: int) -> Integers:
-        """Return the `count` items of pass `number` in random order, (count,).
-
-        They are a function of the arguments alone.
-        """
+        """Return the `count` items of pass `number` in random order, a function of the arguments alone."""
         begins, ends = self._drawn(count * number), self._drawn(count * (number + 1))
         places = zip(self._members, begins, ends, strict=True)
         parts = [
@@ -88,20 +84,14 @@ class Mix:
         return order[:count]
 
     def _drawn(self, count: int) -> Integers:
-        """Return how many of the first `count` items are of each group, (groups,).
-
-        The group with the largest share has what is left by rounding.
-        """
+        """Return how many of the first `count` items are of each group; the largest share has the rest."""
         drawn: Integers = np.floor(self._shares * count).astype(np.int64)
         drawn[self._shares.argmax()] += count - drawn.sum()
         return drawn
 
 
 def _from_endless(members: Integers, begin: int, end: int, seed: int, group: int) -> Integers:
-    """Return the items from place `begin` to `end` of an endless sequence.
-
-    It goes through all `members` again and again, in another order each time.
-    """
+    """Return the items from place `begin` to `end` of endless passes over `members`, each in its order."""
     size = len(members)
     first = begin // size
     orders = [
@@ -123,7 +113,7 @@ class BatchSampler(Sampler[Any]):
         first_batch: int = 0,
         mix: Mix | None = None,
     ) -> None:
-        """first_batch: the n of the first batch. mix: see `Mix`; None draws all items equally often."""
+        """first_batch: the n of the first batch. mix: gives each data set its share of every pass."""
         require_at_least(1, {"batch_size": batch_size})
         self.batch_size = batch_size
         self.seed = seed
@@ -159,9 +149,8 @@ class EpisodeSampler(BatchSampler):
 
     In every pass, the episodes are shuffled and dealt to groups of `BATCHES_IN_A_GROUP` batches.
     Each group is sorted by length (equal lengths stay shuffled) and cut into batches, and the
-    batches of all groups are shuffled. Every episode comes once in a pass, except for the last few
-    of the shuffled list, which fill no batch. Fewer episodes than a batch are repeated in it. With a
-    `mix` each pass has as many episodes, and each data set its share of them.
+    batches of all groups are shuffled. Every episode comes once in a pass, but for the last few that fill
+    no batch. Fewer episodes than a batch are repeated in it.
     """
 
     def __init__(self, lengths: Sequence[int], batch_size: int, **options: Any) -> None:
@@ -188,12 +177,10 @@ class LaneSampler(BatchSampler):
     episodes are shuffled, cut into windows without gap or overlap, and laid end to end. This list
     is cut into B lanes of equal length, and batch k consists of the k-th window of each lane.
     What is left over, less than a window per lane, is left out. A few short episodes are laid end
-    to end several times in a pass. With a `mix` a pass has as many episodes, and each data set its
-    share of them.
+    to end several times in a pass.
 
-    The first window of an episode begins before the episode (see `WindowDataset.gather_at`) and
-    holds 1 to `window` of its ticks, a number that is drawn again in each pass. Over the passes,
-    every tick is therefore met at every position of a window.
+    The first window of an episode begins before the episode (see `WindowDataset.gather_at`) and holds 1 to
+    `window` of its ticks, at random. So every tick is met at every position of a window.
 
     Each item is a pair: the places (B, 3) int64 for `WindowDataset.gather_at`, and a bool that is
     True in the first batch of a pass, in which no lane continues anything.
@@ -252,11 +239,9 @@ class Sections:
     """Arranges the windows of a pass, so that a frame is needed again soon after it was read.
 
     Each episode is cut into sections, at other places in each pass. The sections come in random order,
-    and the windows of each in random order, all one after another. This list is cut into lanes of
-    equal length, `apart` × B of them with batches of B windows. Batch n takes the next window of the
-    lanes of turn n modulo `apart`, of which there are B. So B × `apart` sections are open at a time, a
-    batch has windows of B of them, and a section gives a window to every `apart`-th batch until it is used
-    up.
+    and the windows of each in random order, all one after another. This list is cut into `apart` × B lanes
+    of equal length, with batches of B windows. Batch n takes the next window of the B lanes of turn n
+    modulo `apart`. So B × `apart` sections are open at a time, and a batch has windows of B of them.
     """
 
     def __init__(self, episodes: Integers, first_ticks: Integers, apart: int) -> None:
@@ -266,10 +251,7 @@ class Sections:
         self.apart = apart
 
     def arranged(self, drawn: Integers, seed: int, number: int) -> Integers:
-        """Return the windows `drawn` (batches, B), in random order, in that of the sections.
-
-        They are a function of the arguments alone. number: that of the pass.
-        """
+        """Return the windows `drawn` (batches, B) in the order of the sections. number: that of the pass."""
         rng = np.random.default_rng([seed, number, 0, 1])
         section = self._sections(rng)
         place = rng.permutation(section[-1] + 1)[section[drawn.ravel()]]
@@ -297,10 +279,9 @@ def _lanes(batches: int, size: int, apart: int) -> Integers:
 class WindowSampler(BatchSampler):
     """Yields endless batches of window indices, shuffled again in every pass.
 
-    Every window comes once in a pass. The last few windows, which fill no batch, are left out. A
-    data set with fewer windows than a batch repeats windows in it. With a `mix` each pass has as many
-    windows, and each data set its share of them. With `sections` the windows of a pass are the same, in an
-    order in which overlapping ones come near each other.
+    Every window comes once in a pass, but for the last few that fill no batch. A data set with fewer
+    windows than a batch repeats them in it. With `sections` the windows of a pass are the same, in an order
+    in which overlapping ones come near each other.
     """
 
     def __init__(

@@ -178,8 +178,7 @@ def members_of(observations: Any, wanted: Sequence[str] | None = None) -> list[M
     `reason` is set for those that cannot be used, or should not without the user's choice. Raises
     `UserError` for links that lead out of the file.
     """
-    names = list(observations)
-    found = []
+    names, found = list(observations), []
     for name in names if wanted is None else wanted:
         require_printable("the member of obs", [name])
         stored = find_member(observations, name)
@@ -215,9 +214,8 @@ def _member(name: str, stored: Any, names: Sequence[str]) -> Member:
 
 def _holds_images(stored: Any) -> bool:
     """Return whether the rows are images: by the attribute, or by the first bytes of the first row."""
-    if stored.attrs.get("encoding") is not None:
-        return is_encoded(stored)
-    return is_encoded(stored) and len(stored) > 0 and begins_an_image(stored[0])
+    named = stored.attrs.get("encoding") is not None
+    return is_encoded(stored) and (named or (len(stored) > 0 and begins_an_image(stored[0])))
 
 
 def _why_neither(name: str, stored: Any) -> str:
@@ -236,17 +234,10 @@ def _why_neither(name: str, stored: Any) -> str:
     is_vector = kind in "fiub" and stored.ndim in (1, 2) and 0 not in shape[1:]
     if is_vector or frame_shape(stored) is not None:
         return ""
-    if stored.dtype.names:
-        return "a compound type"
-    if kind in "SUO":
-        return "texts or objects"
-    if kind == "c":
-        return "complex numbers"
     if len(shape) == 4 and shape[3] == 1:
         return "one channel (grey, depth or segmentation); the network takes RGB"
-    if len(shape) == 4:
-        return f"{stored.dtype} frames of shape {shape[1:]}; the network takes RGB"
-    return f"{stored.dtype} of shape (T, {str(shape[1:])[1:]}, neither RGB frames nor vectors"
+    rest = ", ".join(map(str, shape[1:]))
+    return f"{stored.dtype} of shape (T, {rest}), neither RGB frames nor vectors"
 
 
 DEFAULT_RATE_HZ = 5.0
@@ -299,9 +290,7 @@ def survey(demos: Sequence[Demo], *, allow_external: bool = False) -> Survey:
     Raises `UserError` if there is no demo, if one of them is damaged, or if A differs.
     """
     if not demos:
-        raise UserError(
-            "there is no demo to infer a spec from; record one, or give a file that has data/demo_0"
-        )
+        raise UserError("there is no demo to infer a spec from; give a file with data/demo_0")
     found = Survey()
     for path, group in groupby(demos, key=lambda demo: demo[0]):
         with open_file(path, allow_external=allow_external) as file:
@@ -321,9 +310,8 @@ def infer_action_parts(actions: npt.NDArray[np.float32]) -> tuple[ActionPart, ..
     for commands, dimensions in groupby(_commands(values) for values in actions.T):
         kind: Literal["continuous", "binary"] = "continuous" if commands is None else "binary"
         count = 1 + sum(part.kind == kind for part in parts)
-        name = kind if count == 1 else f"{kind}_{count}"
-        low, high = commands or (-math.inf, math.inf)
-        parts.append(ActionPart(name, len(list(dimensions)), "unknown", kind, low, high))
+        name, limits = kind if count == 1 else f"{kind}_{count}", commands or (-math.inf, math.inf)
+        parts.append(ActionPart(name, len(list(dimensions)), "unknown", kind, *limits))
     return tuple(parts)
 
 
@@ -348,8 +336,7 @@ def inferred_rate_hz(found: Survey) -> float:
         median = float(np.median(np.concatenate(found.intervals)))
         if median > MAX_PERIOD_S:
             raise UserError(
-                f"the timestamps are {median:g} apart, and are taken for seconds; write them in "
-                "seconds, or give rate_hz in a --spec file"
+                f"the timestamps are {median:g} apart, and not in seconds; give rate_hz in a --spec file"
             )
         if median > 1 / RATES_HZ[1]:
             # Rounded to half a hertz, because jitter of the clock must not make specs differ.
@@ -379,8 +366,8 @@ def float_range(camera: str, found: Survey) -> tuple[float, float]:
 def _survey_file(found: Survey, file: Any, path: Path) -> None:
     group = data_group(file)
     env_args = json_object(None if group is None else group.attrs.get("env_args"))
-    env_kwargs = env_args.get("env_kwargs")
-    env_kwargs = env_kwargs if isinstance(env_kwargs, dict) else {}
+    kwargs = env_args.get("env_kwargs")
+    env_kwargs = kwargs if isinstance(kwargs, dict) else {}
     name, robots = decoded(env_args.get("env_name")), env_kwargs.get("robots")
     if env_args.get("type") == ROBOSUITE or name.startswith("Libero_"):
         found.scene = found.scene or name
@@ -403,28 +390,27 @@ def _survey_demo(found: Survey, demo: Any, path: Path, name: str) -> None:
     if not stored.shape[1]:
         raise damaged(path, f"{where} has shape {stored.shape}: no dimension")
     actions = np.asarray(stored, dtype=np.float32)
-    if found.actions and actions.shape[1] != found.actions[0].shape[1]:
+    size = found.actions[0].shape[1] if found.actions else actions.shape[1]
+    if actions.shape[1] != size:
         raise UserError(
-            f"{path}: {where} has shape {actions.shape}, others (T, {found.actions[0].shape[1]}); "
-            "keep episodes of different robots in different folders"
+            f"{path}: {where} has shape {actions.shape}, others (T, {size}); keep robots apart"
         )
     found.actions.append(actions)
     observations = find_member(demo, "obs")
     if not isinstance(observations, h5py.Group):
         raise UserError(
-            f"{path}: data/{name} has no group obs, so nothing says what the robot saw; leave it out "
-            "by a mask, or write its observations"
+            f"{path}: data/{name} has no group obs; leave it out by a mask, or write it"
         )
     found.other_names.update(observations)
     if len(actions):
         _survey_members(found, observations)
-    for member in found.members:
-        frames = find_member(observations, member.name) if member.kind == "camera" else None
+    for name in (member.name for member in found.members if member.kind == "camera"):
+        frames = find_member(observations, name)
         if isinstance(frames, h5py.Dataset) and frames.dtype.kind == "f" and len(frames):
             values = np.stack([frames[tick] for tick in {0, len(frames) // 2, len(frames) - 1}])
-            low, high = found.brightest.get(member.name, (0.0, 0.0))
-            least, most = float(values.min(initial=0.0)), float(values.max(initial=0.0))
-            found.brightest[member.name] = (min(low, least), max(high, most))
+            low, high = found.brightest.get(name, (0.0, 0.0))
+            low, high = min(low, values.min(initial=0.0)), max(high, values.max(initial=0.0))
+            found.brightest[name] = (float(low), float(high))
     times = find_member(demo, "timestamps")
     if isinstance(times, h5py.Dataset) and times.ndim == 1 and times.dtype.kind in "fiu":
         steps = np.diff(times[()].astype(np.float64))

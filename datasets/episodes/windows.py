@@ -54,11 +54,9 @@ def tick_weights(
 ) -> Tensor:
     """Return the weight of each dataset tick in the loss of a training, (num_ticks,) float32.
 
-    Most ticks of a demonstration go on with what the robot already does. The few at which a choice
-    shows decide the task, and weigh too little in a plain mean. The weight is the product of
-    `EpisodeReader.loss_weights`, `changes` at the ticks at which the action changes, `starts` at the
-    first ticks after a stand-still, and `policy` where a policy drove and no person. Standard deviations
-    are those of `episodes`.
+    The few ticks at which a choice shows decide the task, and weigh too little in a plain mean. The weight
+    is the product of `EpisodeReader.loss_weights`, `changes` at the ticks at which the action changes,
+    `starts` at the first ticks after a stand-still, and `policy` where a policy drove and no person.
 
     Raises `UserError` if `starts` is not 1 and the robot has no proprioception, and if nothing weighs
     more than 0.
@@ -70,13 +68,11 @@ def tick_weights(
         found.append(person * episode.loss_weights)
     if not any(weights.any() for weights in found):
         raise UserError(
-            f"no tick of {episodes.source} has a weight above 0; add episodes that a person drove, or "
-            "give those of a policy a weight"
+            f"no tick of {episodes.source} has a weight above 0; add episodes that a person drove"
         )
     if starts != 1 and not episodes.spec.proprioception:
         raise UserError(
-            f"{episodes.source} has no proprioception, which tells when the robot stands still; "
-            "record it, or let starts weigh 1"
+            f"{episodes.source} has no proprioception to stand still by; let starts weigh 1"
         )
     if changes != 1 or starts != 1:
         spread = dataset_statistics(episodes)
@@ -109,20 +105,15 @@ def starts_after_standing(moves: Booleans) -> Booleans:
 
 
 class RecentFrames:
-    """Keeps the frames that were used last, up to a number for each camera.
-
-    Memory is taken as frames come. For one thread at a time; a process that is forked has its own.
-    """
+    """Keeps the frames that were used last, up to a number for each camera. For one thread at a time."""
 
     def __init__(self, ticks: int, portion: float = 1.0) -> None:
         """ticks: the number of frames of each camera to keep at most.
 
-        portion: of all frames, those that are kept at all. Where there is room for a third of the frames
-        that are needed again, to keep a third of them and the others not serves more of them than to
-        keep all of them for a third of the time.
+        portion: of all frames, those that are kept at all. To keep a third of the frames serves more of
+        them again than to keep all of them for a third of the time.
         """
-        self.ticks = ticks
-        self.portion = portion
+        self.ticks, self.portion = ticks, portion
         self._kept_of_all = int(portion * 2**32)
         self._cameras: dict[str, tuple[OrderedDict[int, int], Frames]] = {}
 
@@ -138,18 +129,15 @@ class RecentFrames:
             self._cameras[camera.name] = OrderedDict(), rows
         slots, kept = self._cameras[camera.name]  # tick -> row, the longest unused first; the rows
         missing = [tick for tick in range(first, stop) if tick not in slots]
-        if len(missing) == stop - first:
-            found = read(first, stop)
-        else:
-            found = np.empty((stop - first, *kept.shape[1:]), np.uint8)
-            for tick in range(first, stop):
-                if tick in slots:
-                    slots.move_to_end(tick)
-                    found[tick - first] = kept[slots[tick]]
-            gaps = np.flatnonzero(np.diff(missing) > 1) + 1
-            for run in np.split(missing, gaps) if missing else ():
-                begin, end = int(run[0]), int(run[-1]) + 1
-                found[begin - first : end - first] = read(begin, end)
+        found = np.empty((stop - first, *kept.shape[1:]), np.uint8)
+        for tick in range(first, stop):
+            if tick in slots:
+                slots.move_to_end(tick)
+                found[tick - first] = kept[slots[tick]]
+        gaps = np.flatnonzero(np.diff(missing) > 1) + 1
+        for run in np.split(missing, gaps) if missing else ():
+            begin, end = int(run[0]), int(run[-1]) + 1
+            found[begin - first : end - first] = read(begin, end)
         for tick in filter(self._is_kept, missing):
             slot = len(slots) if len(slots) < self.ticks else slots.popitem(last=False)[1]
             kept[slot] = found[tick - first]
@@ -162,11 +150,7 @@ class RecentFrames:
 
 
 def resized_frames(frames: Frames, camera: CameraSpec) -> Frames:
-    """Return frames (n, H, W, 3) uint8 at the size of `camera`, as `resize_frame` resizes each.
-
-    Torch interpolates bytes several times as fast as Pillow; single values may differ from those of
-    `resize_frame` by 1 where it rounds otherwise.
-    """
+    """Return frames (n, H, W, 3) uint8 at the size of `camera`, as `resize_frame` up to rounding."""
     size = (camera.height, camera.width)
     if frames.shape[1:3] == size or not len(frames):
         return frames.reshape(-1, *size, 3)
@@ -180,18 +164,15 @@ def resized_frames(frames: Frames, camera: CameraSpec) -> Frames:
 class FrameStore:
     """Gives frames by their dataset tick, which counts the ticks of all episodes one after another.
 
-    Frames have the sizes of `spec`. `cache` and `copies` are those of `WindowDataset`. Those that are
-    not kept are read and decoded for each call, from files of which the last ones stay open.
+    Frames have the sizes of `spec`. `cache` and `copies` are those of `WindowDataset`.
     """
 
     def __init__(
         self, episodes: EpisodeDataset, spec: PolicySpec, cache: Cache, copies: int
     ) -> None:
-        self._episodes = episodes
-        self._spec = spec
+        self._episodes, self._spec = episodes, spec
         self._offsets = np.cumsum([0, *(episode.num_samples for episode in episodes)])
-        self._device = torch.device("cpu")
-        self._files = OpenFiles()
+        self._device, self._files = torch.device("cpu"), OpenFiles()
         self.tick_bytes = sum(camera.height * camera.width * 3 for camera in spec.cameras)
         """The size of the frames of one tick of all cameras."""
         needed = self.tick_bytes * episodes.num_ticks * copies
@@ -256,10 +237,8 @@ class FrameStore:
         """Read the frames of dataset ticks `first` to `stop` - 1, of one episode, from its file."""
         index = int(np.searchsorted(self._offsets, first, side="right")) - 1
         start = int(self._offsets[index])
-        frames = self._episodes[index].frames(
-            camera.name, first - start, stop - start, files=self._files
-        )
-        return resized_frames(frames, camera)
+        episode, ticks = self._episodes[index], (first - start, stop - start)
+        return resized_frames(episode.frames(camera.name, *ticks, files=self._files), camera)
 
     def _decode_all(self) -> dict[str, Tensor]:
         ticks = self._episodes.num_ticks
@@ -267,8 +246,8 @@ class FrameStore:
             camera.name: torch.empty((ticks, camera.height, camera.width, 3), dtype=torch.uint8)
             for camera in self._spec.cameras
         }
-        pairs = list(zip(self._episodes, self._offsets[:-1].tolist(), strict=True))
-        for episode, start in track(pairs, "decoding frames"):
+        for number, episode in enumerate(track(self._episodes, "decoding frames")):
+            start = self._offsets[number]
             for camera in self._spec.cameras:
                 frames = resized_frames(episode.frames(camera.name, files=self._files), camera)
                 cached[camera.name][start : start + len(frames)] = torch.from_numpy(frames)
@@ -340,11 +319,10 @@ class WindowDataset(Dataset[WindowBatch]):
     window
         T, the number of ticks in a window.
     pad
-        Which windows there are besides those that lie wholly in their episode. "start" adds those
-        that would begin before it, cut off at its first tick, so that the first ticks come as often
-        as others. "both" also adds those that would extend past its end, so that the last ticks
-        (which terminate) come as often. "none" adds none, except one window for each episode that
-        is shorter than a window.
+        Which windows there are besides those that lie wholly in their episode. "start" adds those that
+        begin before it, cut off at its first tick, and "both" also those that extend past its end, so
+        that first and last ticks come as often as others. "none" adds none, except one window for each
+        episode that is shorter than a window.
     resize_to
         Camera name -> (height, width), for networks that take another size; `spec` then has it.
     cache
@@ -370,8 +348,7 @@ class WindowDataset(Dataset[WindowBatch]):
         require_at_least(1, {"window": window})
         if not len(episodes):
             raise UserError(
-                f"{episodes.source}: no episode to make windows of; "
-                "record more, or choose another mask"
+                f"{episodes.source}: no episode to make windows of; record more, or choose another mask"
             )
         self.episodes = episodes
         self.window = window
@@ -388,32 +365,30 @@ class WindowDataset(Dataset[WindowBatch]):
             vector.name: _joined(episode.proprioception(vector.name) for episode in episodes)
             for vector in self.spec.proprioception
         }
-        self._require_finite()
+        self._require_finite("actions", self._actions)
+        self._require_finite("executed_actions", self._executed)
+        for name, values in self._proprioception.items():
+            self._require_finite(f"obs/{name}", values)
         self._language = torch.from_numpy(embed_instructions(list(episodes)))  # (E, L)
         self.frames = FrameStore(episodes, self.spec, cache, copies)
 
-    def _require_finite(self) -> None:
+    def _require_finite(self, name: str, values: Tensor) -> None:
         """Raise `UserError` for NaN or infinity, which would make every weight of a network NaN."""
-        arrays = {"actions": self._actions, "executed_actions": self._executed} | {
-            f"obs/{name}": values for name, values in self._proprioception.items()
-        }
-        for name, values in arrays.items():
-            bad = (~values.isfinite()).any(dim=1).nonzero()
-            if len(bad):
-                row = int(bad[0])
-                index = int(torch.searchsorted(self._offsets, row, right=True)) - 1
-                episode, tick = self.episodes[index], row - int(self._offsets[index])
-                raise UserError(
-                    f"{episode.path}: {episode.name}: {name} is NaN or infinite at tick {tick}; "
-                    "`ttm data check` names every fault; leave the episode out by a mask"
-                )
+        bad = (~values.isfinite()).any(dim=1).nonzero()
+        if len(bad):
+            row = int(bad[0])
+            index = int(torch.searchsorted(self._offsets, row, right=True)) - 1
+            episode, tick = self.episodes[index], row - int(self._offsets[index])
+            raise UserError(
+                f"{episode.path}: {episode.name}: {name} is NaN or infinite at tick {tick}; "
+                "`ttm data check` names every fault; leave the episode out by a mask"
+            )
 
     def __len__(self) -> int:
         return len(self._windows)
 
     def __getitem__(self, index: int) -> WindowBatch:
-        batch = self.gather([range(len(self))[index]])
-        window: WindowBatch = _first(batch)
+        window: WindowBatch = _first(self.gather([range(len(self))[index]]))
         return window
 
     @property
@@ -434,17 +409,13 @@ class WindowDataset(Dataset[WindowBatch]):
     @property
     def episode_lengths(self) -> list[int]:
         """The number of ticks of each episode."""
-        lengths: list[int] = self._lengths.tolist()
-        return lengths
+        return [episode.num_samples for episode in self.episodes]
 
     @property
     def vectors(self) -> dict[str, Tensor]:
         """The vectors of all ticks by name, each (num_ticks, …), as `gather` reads them."""
-        return {
-            "actions": self._actions,
-            "executed actions": self._executed,
-            **self._proprioception,
-        }
+        own = {"actions": self._actions, "executed actions": self._executed}
+        return own | self._proprioception
 
     @property
     def window_mix(self) -> Mix | None:
@@ -482,8 +453,7 @@ class WindowDataset(Dataset[WindowBatch]):
         recent: see `FrameStore.gather`.
 
         The first tick may be negative. In place of ticks before an episode's start stands its first
-        tick, each time with `episode_start`, so that a memory which is reset there keeps nothing of
-        them. Neither they nor the ticks of the burn-in are `valid`.
+        tick, each time with `episode_start`. Neither they nor the ticks of the burn-in are `valid`.
         """
         device = self._windows.device
         episode, start, length = places.to(device).unbind(1)  # (B,) each
@@ -522,17 +492,19 @@ class WindowDataset(Dataset[WindowBatch]):
         return Chunks(self._actions[rows], ahead <= left, rows)
 
     def binary_transition_weights(self, weight: float) -> Tensor:
-        """Return loss weights that emphasise the ticks at which a gripper opens or closes.
+        """Return loss weights (num_ticks, A) that emphasise the ticks at which a gripper opens or closes.
 
-        They are (num_ticks, A) float32: `weight` in a binary dimension for the last tick before a
-        change, the tick of the change and the next, and 1 elsewhere. Index them with `dataset_tick`.
+        They are `weight` in a binary dimension for the last tick before a change, the tick of the change and
+        the next, and 1 elsewhere. Index them with `dataset_tick`.
         """
         device = self._actions.device
         weights = torch.ones_like(self._actions)
         binary = torch.from_numpy(self.spec.binary_mask).to(device)
         commanded = self._actions > torch.from_numpy(self.spec.thresholds).to(device)
-        for first, length in zip(self._offsets.tolist(), self._lengths.tolist(), strict=True):
-            episode, own = commanded[first : first + length], weights[first : first + length]
+        lengths = self.episode_lengths
+        for episode, own in zip(
+            torch.split(commanded, lengths), torch.split(weights, lengths), strict=True
+        ):
             changed = (episode[1:] != episode[:-1]) & binary
             for before, dimension in changed.nonzero().tolist():  # the last tick before the change
                 own[before : before + 3, dimension] = weight
@@ -541,15 +513,8 @@ class WindowDataset(Dataset[WindowBatch]):
 
 def resized_spec(spec: PolicySpec, resize_to: Mapping[str, tuple[int, int]]) -> PolicySpec:
     """Return the spec with the cameras of `resize_to`, name -> (height, width), resized."""
-    for name in resize_to:
-        spec.camera(name)
-    cameras = tuple(
-        replace(camera, height=resize_to[camera.name][0], width=resize_to[camera.name][1])
-        if camera.name in resize_to
-        else camera
-        for camera in spec.cameras
-    )
-    return replace(spec, cameras=cameras)
+    resized = {name: CameraSpec(spec.camera(name).name, *size) for name, size in resize_to.items()}
+    return replace(spec, cameras=tuple(resized.get(each.name, each) for each in spec.cameras))
 
 
 def _joined(arrays: Iterable[Floats]) -> Tensor:
@@ -562,9 +527,8 @@ def _windows(lengths: list[int], window: int, pad: Pad) -> npt.NDArray[np.int64]
     for episode, length in enumerate(lengths):
         first = 0 if pad == "none" else 1 - window
         last = length - 1 if pad == "both" else max(length - window, 0)
-        starts = np.arange(first, last + 1)
-        stops = np.minimum(starts + window, length)
-        starts = np.maximum(starts, 0)
+        begins = np.arange(first, last + 1)
+        starts, stops = np.maximum(begins, 0), np.minimum(begins + window, length)
         found.append(np.stack([np.full_like(starts, episode), starts, stops - starts], axis=1))
     return np.concatenate(found).astype(np.int64)
 

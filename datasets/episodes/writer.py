@@ -41,17 +41,14 @@ def validate_action(spec: PolicySpec, action: npt.ArrayLike) -> npt.NDArray[np.f
     values = np.asarray(action, dtype=np.float32)
     if values.shape != (spec.action_size,):
         names = ", ".join(f"{part.name}[{part.size}]" for part in spec.actions)
-        raise UserError(
-            f"the action has shape {values.shape}; the spec wants ({spec.action_size},): {names}"
-        )
+        raise UserError(f"the action has shape {values.shape}; give ({spec.action_size},): {names}")
     for part in spec.actions:
         bad = outside_limits(part, values[spec.action_slices[part.name]])
         if bad.any():
             where = int(np.flatnonzero(bad)[0])
             value = values[spec.action_slices[part.name]][where]
             raise UserError(
-                f"action '{part.name}'[{where}] is {value}; the spec wants {limits_text(part)}: "
-                "clip or threshold the command before recording it"
+                f"action '{part.name}'[{where}] is {value}; the spec wants {limits_text(part)}"
             )
     return values
 
@@ -94,12 +91,12 @@ class EpisodeWriter:
     """Writes the ticks of one episode as they happen; `finish` makes them an episode.
 
     While it is recorded, the episode lies in `.<name>.partial` in the same folder. `finish` flushes
-    this file to the disk and renames it, so that a kill at any moment loses at most this episode
-    and damages no other. `remove_leftovers` deletes what a kill leaves. Leaving the `with` block
-    through an exception, or without `finish`, deletes what was recorded.
+    this file to the disk and renames it, so that a kill at any moment loses at most this episode.
+    `remove_leftovers` deletes what a kill leaves. Leaving the `with` block without `finish` deletes what
+    was recorded.
 
-    If `append` refuses a tick and raises, nothing is changed: the earlier ticks are kept, and
-    recording may go on. After a failed write, as on a full disk, the episode can only be abandoned.
+    A tick that `append` refuses changes nothing, and recording may go on. After a failed write, as on a
+    full disk, the episode can only be abandoned.
 
     Parameters
     ----------
@@ -108,8 +105,7 @@ class EpisodeWriter:
     spec
         What is observed and commanded in every tick.
     jpeg_quality
-        None stores frames as they are, with lossless compression. 1 to 95 stores each frame as a
-        JPEG of that quality, which takes a tenth of the space and is faster for large frames.
+        1 to 95 stores each frame as a JPEG, which takes a tenth of the space. None stores them without loss.
     """
 
     def __init__(
@@ -157,27 +153,21 @@ class EpisodeWriter:
         reward, done
             Stored as they are.
         executed_action
-            (A,), the action that was carried out, if it was not `action`: either because a policy
-            drove and `action` is what the expert would have done, or because a disturbance was
-            added, perhaps beyond the limits. Training uses it as the previous action of the next
-            tick.
+            (A,), the action that was carried out, if it was not `action`: what a policy did where
+            `action` is an expert's, or a disturbed action, perhaps beyond the limits. Training uses it
+            as the previous action of the next tick.
         loss_weight
-            Weight of the tick in the loss of a training, at least 0. The file has `loss_weights`
-            only if one of them is not 1.
+            Weight of the tick in the loss of a training, at least 0. Stored if one is not 1.
         intervention
-            Whether a person drove in the policy's place; None if nobody knows. The file has
-            `interventions` only if this is known for one of the ticks.
+            Whether a person drove in the policy's place; None if nobody knows. Stored if known of a tick.
         """
         self._require_open()
         self.spec.validate_observation(observation)
-        values = validate_action(self.spec, action)
-        executed = values
+        values = executed = validate_action(self.spec, action)
         if executed_action is not None:
             executed = np.asarray(executed_action, dtype=np.float32)
-            if executed.shape != (self.spec.action_size,) or not np.isfinite(executed).all():
-                raise UserError(
-                    f"executed_action is {executed}; give {self.spec.action_size} finite values"
-                )
+            if executed.shape != values.shape or not np.isfinite(executed).all():
+                raise UserError(f"executed_action is {executed}; give {len(values)} finite values")
         if not math.isfinite(timestamp_s):
             raise UserError(f"timestamp_s is {timestamp_s}; give the capture time in seconds")
         if not (math.isfinite(loss_weight) and loss_weight >= 0):
@@ -204,10 +194,7 @@ class EpisodeWriter:
         self.num_samples += 1  # last, so that `finish` cuts off a tick whose write failed
 
     def flush(self) -> None:
-        """Hand over to the operating system what was recorded, so that a full disk is noticed now.
-
-        Raises `UserError` if it cannot be written. HDF5 keeps megabytes of small frames back otherwise.
-        """
+        """Hand over to the operating system what was recorded; raise `UserError` if the disk is full."""
         self._require_open()
         with self._guard.writing():
             self._file.flush()
@@ -245,17 +232,13 @@ class EpisodeWriter:
         task, success, seed
             Facts about the episode, for statistics and for reproducing it.
         embedding
-            (L,), the instruction's sentence embedding by `language_model`. Readers of the episode
-            then need no language model.
+            (L,), the instruction's sentence embedding by `language_model`.
         split
             The mask that names the episode, or None for no mask.
         """
         self._require_open()
         if self.num_samples == 0:
-            raise UserError(
-                f"{self.path}: the episode has no tick; "
-                "append at least one before finish, or abandon it"
-            )
+            raise UserError(f"{self.path}: the episode has no tick; append one before finish")
         self._refuse_overwriting()
         with self._guard.writing():
             for dataset in self._datasets.values():
@@ -307,15 +290,12 @@ class EpisodeWriter:
     def _require_open(self) -> None:
         if not self._file or self._guard.failed:
             raise UserError(
-                f"{self.path}: this episode is finished or abandoned, or could not be written; make "
-                "a new EpisodeWriter"
+                f"{self.path}: this episode has ended, or could not be written; make a new EpisodeWriter"
             )
 
     def _refuse_overwriting(self) -> None:
         if self.path.exists():
-            raise UserError(
-                f"{self.path} exists already; record to another name, or delete it first"
-            )
+            raise UserError(f"{self.path} exists already; give another name, or delete it first")
 
     def _open(self) -> h5py.File:
         try:
@@ -325,20 +305,22 @@ class EpisodeWriter:
         except OSError as error:
             self._claim.close()
             raise UserError(
-                f"cannot record to {self._partial} ({error}); is the folder writable, and no other "
-                "recorder at work on this name?"
+                f"cannot record to {self._partial} ({error}); is another recorder at work on it?"
             ) from error
 
     def _create_datasets(self) -> dict[str, h5py.Dataset]:
         def create(key: str, rows: int, shape: Sequence[int], dtype: Any, **options: Any) -> None:
-            shapes = {"maxshape": (None, *shape), "chunks": (rows, *shape)}
-            datasets[key] = self._demo.create_dataset(key, (0, *shape), dtype, **shapes, **options)
+            options |= {"maxshape": (None, *shape), "chunks": (rows, *shape)}
+            datasets[key] = self._demo.create_dataset(key, (0, *shape), dtype, **options)
 
         datasets: dict[str, h5py.Dataset] = {}
         create("actions", 128, (self.spec.action_size,), np.float32)
-        create("timestamps", 128, (), np.float64)
-        create("rewards", 128, (), np.float32)
-        create("dones", 128, (), np.int64)
+        for key, dtype in (
+            ("timestamps", np.float64),
+            ("rewards", np.float32),
+            ("dones", np.int64),
+        ):
+            create(key, 128, (), dtype)
         for vector in self.spec.proprioception:
             create(f"obs/{vector.name}", 128, (vector.size,), np.float32)
         for camera in self.spec.cameras:

@@ -146,7 +146,7 @@ def test_misuse_is_told(tmp_path, record, spec, observation, action):
         writer.append(observation(0), action(0), timestamp_s=float("nan"))
     writer.abandon()
     writer.abandon()
-    with pytest.raises(UserError, match="finished or abandoned"):
+    with pytest.raises(UserError, match="this episode has ended"):
         writer.append(observation(0), action(0), timestamp_s=0.0)
     with pytest.raises(UserError, match="jpeg_quality is 100"):
         EpisodeWriter(tmp_path / "b.hdf5", spec, jpeg_quality=100)

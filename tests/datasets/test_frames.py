@@ -84,7 +84,7 @@ HUGE_PNG = PNG_START + png_header(30000, 30000) + chunk(b"IDAT", b"") + chunk(b"
 def test_an_image_that_declares_a_huge_size_is_not_decoded(data, monkeypatch):
     monkeypatch.setattr(frames_module.Image, "open", None)
     monkeypatch.setattr(frames_module.simplejpeg, "decode_jpeg", None)
-    with pytest.raises(OSError, match=r"declares \d+x\d+ pixels, and at most"):
+    with pytest.raises(OSError, match=r"declares \d+x\d+ pixels, too many"):
         decode_image(data)
     with pytest.raises(OSError, match="declares"):
         image_size(data)
@@ -116,7 +116,7 @@ def test_the_header_must_declare_the_expected_size():
     data = encoded("PNG")
     assert image_size(data) == (48, 64)
     assert decode_image(data, (48, 64)).shape == (48, 64, 3)
-    with pytest.raises(OSError, match="64x48 pixels where 48x64 are expected"):
+    with pytest.raises(OSError, match="64x48 pixels, not 48x64"):
         decode_image(data, (64, 48))
 
 

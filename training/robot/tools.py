@@ -186,14 +186,12 @@ class PlayCommand(DataPlayCommand):
     """Write an episode as a film in real time: its cameras, and below them what it did and felt.
 
     Each part of the action and each vector of proprioception has a chart over the ticks, in which a line
-    marks the tick that is shown. A dashed line is what was executed in place of the action. With a name
-    that ends in .rrd, write it for the viewer of rerun instead. With --topics,
+    marks the tick that is shown. A dashed line is what was executed in place of the action. With --topics,
     publish it as the messages of the recorded robot; this needs ROS 2, from pip or installed.
 
     For example:
       ttm data play my_episodes/episode_00003.hdf5
       ttm data play week.hdf5 --demo demo_12 --out demo_12.webp
-      ttm data play my_episodes/episode_00003.hdf5 --out episode.rrd
       ttm data play my_episodes/episode_00003.hdf5 --topics --contract my_robot.yaml
     """
 

@@ -24,19 +24,19 @@ import numpy.typing as npt
 
 from ttm.datasets.episode_file import decoded, instruction_of, open_file, plain_text
 from ttm.datasets.files import find_files
+from ttm.datasets.formats.hdf5 import write_frames
 from ttm.datasets.formats.recording import (
     FrameStream,
     Recording,
     Source,
     index_labels,
-    inferred_spec,
     survey_actions,
 )
 from ttm.datasets.formats.table import ConvertOptions
 from ttm.datasets.frames import Frames, decode_image, encode_jpeg
 from ttm.datasets.hdf5 import new_file, read_rows, require_readable
 from ttm.policy.errors import UserError
-from ttm.policy.spec import PolicySpec
+from ttm.policy.spec import CameraSpec, PolicySpec, ProprioceptionSpec
 
 RATE_HZ = 50.0  # ALOHA's control rate, which its files do not hold
 ORDER = "ttm_colour_order"  # the attribute in which files that we wrote say their order of colours
@@ -65,13 +65,16 @@ def read_source(path: Path, options: ConvertOptions) -> Source:
         images = file["observations"].get("images", {})
         if not all(map(len, images.values())):
             raise UserError(f"{files[0]} has no frames; leave this episode out")
-        cameras = {name: _decoded(images[name], 0, files[0]).shape[:2] for name in images}
-        vectors = {
-            name: index_labels(name, values.shape[1])
+        cameras = tuple(
+            CameraSpec(name, *_decoded(images[name], 0, files[0]).shape[:2]) for name in images
+        )
+        vectors = tuple(
+            ProprioceptionSpec(name, index_labels(name, values.shape[1]))
             for name, values in file["observations"].items()
             if isinstance(values, h5py.Dataset) and values.ndim == 2
-        }
-        skipped = [name for name in file["observations"] if name not in {"images", *vectors}]
+        )
+        read = {"images", *(vector.name for vector in vectors)}
+        skipped = [name for name in file["observations"] if name not in read]
         notes += ["base_action follows action"] if "base_action" in file else []
     if order not in ("rgb", "bgr"):
         raise UserError(
@@ -81,12 +84,8 @@ def read_source(path: Path, options: ConvertOptions) -> Source:
     if stored:
         spec = PolicySpec.from_json(stored)
     else:
-        spec = inferred_spec(
-            robot=options.robot or "aloha",
-            cameras=cameras,
-            vectors=vectors,
-            actions=parts,
-            rate_hz=options.rate_hz or RATE_HZ,
+        spec = PolicySpec(
+            options.robot or "aloha", cameras, vectors, parts, options.rate_hz or RATE_HZ
         )
         if options.rate_hz is None:
             notes.append(f"the files hold no rate; {RATE_HZ:g} Hz is ALOHA's (--rate-hz)")
@@ -105,8 +104,7 @@ def write(source: Source, target: Path, options: ConvertOptions) -> None:
     order = options.colour_order or ("rgb" if options.jpeg_quality is None else None)
     if order is None:
         raise UserError(
-            "ALOHA's users disagree about the order of colours in JPEGs; give --colour-order rgb, or "
-            "bgr for programs that decode with OpenCV and do not convert"
+            "give --colour-order rgb for JPEGs, or bgr for programs that decode by OpenCV alone"
         )
     target.mkdir()
     for number, recording in enumerate(source.recordings()):
@@ -119,17 +117,13 @@ def _recording(path: Path, spec: PolicySpec, order: str) -> Recording:
     with open_file(path) as file:
         attributes = file.attrs
         success, seed = attributes.get("success"), attributes.get("seed")
-        columns: dict[str, Any] = {
-            name: np.asarray(file[name][()], dtype) for name, dtype in OURS.items() if name in file
-        }
+        ours = {name: dtype for name, dtype in OURS.items() if name in file}
+        columns: Any = {name: np.asarray(file[name][()], dtype) for name, dtype in ours.items()}
         return Recording(
             name=str(path),
             actions=actions,
             vectors=_read_vectors(file["observations"], spec, path),
-            cameras={
-                camera.name: _stream(file["observations"], path, camera.name, order)
-                for camera in spec.cameras
-            },
+            cameras={c.name: _stream(file, path, c.name, order) for c in spec.cameras},
             instruction=instruction_of(file),
             task=plain_text(decoded(attributes.get("task")), "task"),
             success=None if success is None else bool(success),
@@ -162,15 +156,14 @@ def _read_vectors(
             start += vector.size
         if values.ndim != 2 or values.shape[1] != vector.size:
             raise UserError(
-                f"{path}: observations/{vector.name} has shape {values.shape}, others "
-                f"(T, {vector.size}); keep robots in folders of their own"
+                f"{path}: observations/{vector.name} has shape {values.shape}, others (T, {vector.size})"
             )
         vectors[vector.name] = values.astype(np.float32)
     return vectors
 
 
-def _stream(observations: Any, path: Path, camera: str, order: str) -> FrameStream:
-    stored = observations.get(f"images/{camera}")
+def _stream(file: Any, path: Path, camera: str, order: str) -> FrameStream:
+    stored = file["observations"].get(f"images/{camera}")
     if stored is None:
         raise UserError(f"{path} has no images of camera '{camera}', which its neighbours have")
     jpegs = partial(_jpegs, path, camera) if stored.ndim < 4 and order == "rgb" else None
@@ -188,9 +181,8 @@ def _frames(path: Path, camera: str, order: str) -> Iterator[Frames]:
 def _jpegs(path: Path, camera: str) -> Iterator[Frames]:
     with open_file(path) as file:
         stored = file[f"observations/images/{camera}"]
-        for tick in range(len(stored)):
-            data = read_rows(stored, tick, tick + 1)[0]
-            yield np.trim_zeros(data, "b")  # the last byte of a JPEG is not 0
+        for tick in range(len(stored)):  # the last byte of a JPEG is not 0
+            yield np.trim_zeros(read_rows(stored, tick, tick + 1)[0], "b")
 
 
 def _decoded(stored: Any, tick: int, path: Path) -> Frames:
@@ -199,11 +191,11 @@ def _decoded(stored: Any, tick: int, path: Path) -> Frames:
         frame = decode_image(data) if stored.ndim < 4 else data
     except (OSError, SyntaxError) as error:
         raise UserError(
-            f"{path}: frame {tick} of {stored.name} is damaged ({error}); leave this episode out"
+            f"{path}: frame {tick} of {stored.name} is damaged ({error}); leave it out"
         ) from error
     if frame.dtype != np.uint8 or frame.ndim != 3 or frame.shape[-1] != 3:
         raise UserError(
-            f"{path}: {stored.name} holds {frame.dtype} {frame.shape}; give uint8 (H, W, 3)"
+            f"{path}: {stored.name} holds {frame.dtype} {frame.shape}, not uint8 (H, W, 3)"
         )
     return np.asarray(frame)
 
@@ -225,7 +217,7 @@ def _write(
         key, frames = f"observations/images/{camera}", recording.each_frame(camera)
         ordered = (frame if order == "rgb" else frame[..., ::-1] for frame in frames)
         if quality is None:
-            _write_frames(file, key, ordered, count)
+            write_frames(file, key, ordered, count, "none")
         else:
             jpegs = [encode_jpeg(np.ascontiguousarray(frame), quality) for frame in ordered]
             lengths.append([len(data) for data in jpegs])
@@ -249,11 +241,3 @@ def _write(
         "ttm_spec": source.spec.to_json() if source.has_own_spec else None,
     }
     file.attrs.update({name: value for name, value in facts.items() if value is not None})
-
-
-def _write_frames(file: h5py.File, key: str, frames: Iterator[Frames], count: int) -> None:
-    for tick, frame in enumerate(frames):
-        if not tick:
-            shape, chunks = (count, *frame.shape), (1, *frame.shape)
-            stored = file.create_dataset(key, shape, np.uint8, chunks=chunks)
-        stored[tick] = frame

@@ -32,7 +32,6 @@ from ttm.datasets.formats.recording import (
     facts_line,
     fields_of,
     index_labels,
-    inferred_spec,
     read_facts,
     read_spec,
     survey_actions,
@@ -43,7 +42,7 @@ from ttm.datasets.frames import RANGE_SLACK, Frames
 from ttm.datasets.hdf5 import MOST_CHUNK_BYTES, require_no_way_out
 from ttm.datasets.spec_inference import DEFAULT_RATE_HZ, not_measured
 from ttm.policy.errors import UserError
-from ttm.policy.spec import PolicySpec
+from ttm.policy.spec import CameraSpec, PolicySpec, ProprioceptionSpec
 
 COLUMNS = {
     "timestamp": ("timestamps", np.float64),
@@ -72,10 +71,11 @@ def read_source(path: Path, options: ConvertOptions) -> Source:
     parts, notes = survey_actions(rows, str(path))
     stored = read_spec(path)
     rate_hz = options.rate_hz or _measured_rate(data, spans)
-    spec = stored or inferred_spec(
+    labels = {name: index_labels(name, data[name].shape[1]) for name in vectors}
+    spec = stored or PolicySpec(
         robot=options.robot or "unknown",
-        cameras={name: data[name].shape[1:3] for name in cameras},
-        vectors={name: index_labels(name, data[name].shape[1]) for name in vectors},
+        cameras=tuple(CameraSpec(name, *data[name].shape[1:3]) for name in cameras),
+        proprioception=tuple(ProprioceptionSpec(*each) for each in labels.items()),
         actions=parts,
         rate_hz=rate_hz or DEFAULT_RATE_HZ,
     )
@@ -90,10 +90,7 @@ def read_source(path: Path, options: ConvertOptions) -> Source:
         for name in (*cameras, *vectors, "action")
     }
     if lacking := ", ".join(f"{count} of data/{name}" for name, count in counts.items() if count):
-        notes.append(
-            f"chunks without a file are read as zeros: {lacking}; fetch the data again if they should "
-            "be others"
-        )
+        notes.append(f"chunks without a file are read as zeros: {lacking}; were all files fetched?")
     scales = {name: _scale(data[name], ends[-1], path) for name in cameras}
 
     def recordings() -> Iterator[Recording]:
@@ -155,23 +152,20 @@ def _open(path: Path) -> tuple[Any, list[int]]:
             chunk_bytes = math.prod(stored.chunks) * stored.dtype.itemsize
             if chunk_bytes > MOST_CHUNK_BYTES:
                 raise UserError(
-                    f"{path}: {name} has chunks of {chunk_bytes / 2**30:.1f} GiB each; write it in "
-                    "small ones, such as one frame each"
+                    f"{path}: {name} has chunks of {chunk_bytes / 2**30:.1f} GiB each; write it in small ones"
                 )
         ends = [int(end) for end in meta["episode_ends"][:]]
         lengths = {name: stored.shape[0] for name, stored in data.arrays() if stored.shape}
     except UserError:
         raise
     except Exception as error:  # zarr's stores and codecs raise errors of many types
-        raise UserError(
-            f"{path} is no whole replay buffer of diffusion_policy ({type(error).__name__}: {error}); "
-            "fetch it again, and for its own codecs: pip install imagecodecs"
-        ) from error
+        what = f"{path} is no whole replay buffer of diffusion_policy ({type(error).__name__}: {error})"
+        raise UserError(f"{what}; fetch it again, or: pip install imagecodecs") from error
     if "action" not in lengths or not ends:
         raise UserError(f"{path} has no data/action or no episode; nothing can be learned")
-    short = [name for name, length in lengths.items() if length < ends[-1]]
+    short = [f"{name} is too short" for name, length in lengths.items() if length < ends[-1]]
     if short or np.diff([0, *ends]).min() <= 0:
-        what = f"data/{short[0]} is shorter" if short else "its values do not increase"
+        what = short[0] if short else "its values do not increase"
         raise UserError(f"{path}: meta/episode_ends does not fit ({what}); fetch the data again")
     return data, ends
 
@@ -179,13 +173,11 @@ def _open(path: Path) -> tuple[Any, list[int]]:
 def _members(data: Any) -> tuple[list[str], list[str], list[str]]:
     """Return the names of the cameras and the vectors, and of the rest with the reasons."""
     cameras, vectors, skipped = [], [], []
-    names: list[str] = sorted(data)
+    names: list[str] = sorted(set(data) - {"action", *COLUMNS})
     for name in names:
         stored = data[name]
         shape: tuple[int, ...] = getattr(stored, "shape", ())
         kind = stored.dtype.kind if shape else ""
-        if name == "action" or name in COLUMNS:
-            continue
         if len(shape) == 4 and shape[-1] == 3 and (stored.dtype == np.uint8 or kind == "f"):
             cameras.append(name)
         elif len(shape) != 2 or kind != "f":
@@ -244,17 +236,17 @@ def _scale(stored: Any, length: int, path: Path) -> float:
     if stored.dtype == np.uint8:
         return 1.0
     rows = max(stored.chunks[0], 1)  # a chunk is unpacked as a whole
-    spans = ((first, min(first + rows, length)) for first in range(0, length, rows))
-    blocks = (np.asarray(stored[first:stop]) for first, stop in spans)
-    found = np.array([(block.min(), block.max()) for block in blocks], np.float64)
-    low, high = float(found[:, 0].min()), float(found[:, 1].max())
+    blocks = (np.asarray(stored[at : min(at + rows, length)]) for at in range(0, length, rows))
+    lowest, highest = zip(
+        *((float(block.min()), float(block.max())) for block in blocks), strict=True
+    )
+    low, high = min(lowest), max(highest)
     for white, least in ((1.0, 0.0), (255.0, OVERSHOOT)):
         slack = RANGE_SLACK * white
         if low >= -slack and least < high <= white + slack:
             return 255.0 / white
     raise UserError(
-        f"{path}: data/{stored.basename} holds values from {low:g} to {high:g}, and not from 0 to "
-        "255 or to 1; bring them to uint8 first"
+        f"{path}: data/{stored.basename} holds values from {low:g} to {high:g}; bring them to uint8"
     )
 
 

@@ -19,7 +19,7 @@ import numpy as np
 
 from ttm.datasets.dataset import EpisodeDataset, open_dataset
 from ttm.datasets.episode_file import open_file, read_stored_spec
-from ttm.datasets.formats.recording import FrameStream, Recording, Source, survey_actions
+from ttm.datasets.formats.recording import PER_TICK, FrameStream, Recording, Source, survey_actions
 from ttm.datasets.formats.table import ConvertOptions
 from ttm.datasets.frames import Frames, decode_image, encode_jpeg
 from ttm.datasets.hdf5 import new_file, read_rows, reserve
@@ -35,17 +35,7 @@ Compression = Literal["by size", "gzip", "none"]
 ROOM_A_FRAME = 2**8  # bytes that HDF5 may take beside the values of a frame
 FRAMES_A_READ = 16  # frames that are in memory at a time
 
-CONVERTED = {
-    "obs",
-    "actions",
-    "rewards",
-    "dones",
-    "timestamps",
-    "executed_actions",
-    "interventions",
-    "loss_weights",
-    "language_embedding",
-}
+CONVERTED = {"obs", "actions", "executed_actions", "language_embedding", *PER_TICK}
 """The members of a demo that are converted; of `obs` those that the spec names."""
 
 
@@ -55,40 +45,31 @@ def write_demo_file(
     recordings: Iterable[tuple[int, Recording]],
     *,
     with_spec: bool = True,
-    jpeg_quality: int | None = None,
-    compression: Compression = "by size",
     robomimic: bool = False,
+    **storage: Any,
 ) -> None:
     """Write a new file with the demos `demo_<number>`, their masks and the environment's facts.
 
-    recordings: each after its number. with_spec: whether the file carries the spec.
-    jpeg_quality: frames that were not recorded as JPEGs become such; None stores them without loss.
-    robomimic: as robomimic reads it; see `write_robomimic`.
+    recordings: each after its number. with_spec: whether the file carries the spec. robomimic: as
+    robomimic reads it; see `write_robomimic`. storage: `jpeg_quality` and `compression` of `write_demo`.
     """
-    masks: dict[str, list[str]] = defaultdict(list)
+    masks: dict[str, list[bytes]] = defaultdict(list)
     instructions = set()
     with new_file(path) as file:
         write_file_attributes(file, spec, with_spec=with_spec)
         for number, recording in recordings:
-            demo = write_demo(
-                file,
-                number,
-                recording,
-                jpeg_quality=jpeg_quality,
-                compression=compression,
-                decode=robomimic,
-            )
+            demo = write_demo(file, number, recording, decode=robomimic, **storage)
             if robomimic:
                 demo.attrs["ep_meta"] = json.dumps({"lang": recording.instruction})
                 _write_next_observations(demo, recording)
             instructions.add(recording.instruction)
             for key in sorted(recording.masks):
-                masks[key].append(f"demo_{number}")
+                masks[key].append(f"demo_{number}".encode())
         if robomimic and len(instructions) == 1:
             problem = {"language_instruction": instructions.pop()}
             file["data"].attrs["problem_info"] = json.dumps(problem)
         for key, names in masks.items():
-            file.create_dataset(f"mask/{key}", data=np.array([name.encode() for name in names]))
+            file.create_dataset(f"mask/{key}", data=np.array(names))
 
 
 def write_demo(
@@ -96,15 +77,25 @@ def write_demo(
     number: int,
     recording: Recording,
     *,
-    jpeg_quality: int | None,
-    compression: Compression,
     decode: bool,
+    jpeg_quality: int | None = None,
+    compression: Compression = "by size",
 ) -> h5py.Group:
     """Write a recording as `data/demo_<number>`, frame by frame, and return the group.
 
     decode: whether frames that were recorded as JPEGs are decoded, rather than kept to the byte.
+    jpeg_quality: frames that were not recorded as JPEGs become such; None stores them without loss.
     """
-    columns, count = _columns(recording), len(recording.actions)
+    count = len(recording.actions)
+    columns: dict[str, Any] = {
+        "actions": recording.actions,
+        "rewards": recording.filled("rewards"),
+        "dones": recording.filled("dones"),
+        **{f"obs/{name}": values for name, values in recording.vectors.items()},
+    }
+    optional = ("timestamps", "executed_actions", "interventions", "loss_weights")
+    columns |= {name: getattr(recording, name) for name in optional}
+    columns = {name: values for name, values in columns.items() if values is not None}
     reserve(file, sum(np.asarray(values).nbytes for values in columns.values()))
     demo = file.create_group(f"data/demo_{number}")
     for key, values in columns.items():
@@ -116,7 +107,7 @@ def write_demo(
         elif jpeg_quality is not None:
             _write_jpegs(demo, key, (encode_jpeg(each, jpeg_quality) for each in frames), count)
         else:
-            _write_frames(demo, key, frames, count, compression)
+            write_frames(demo, key, frames, count, compression)
     facts = {
         "num_samples": count,
         "task": recording.task,
@@ -132,33 +123,21 @@ def write_demo(
     return demo
 
 
-def _columns(recording: Recording) -> dict[str, Any]:
-    columns = {
-        "actions": recording.actions,
-        "rewards": recording.filled("rewards"),
-        "dones": recording.filled("dones"),
-        **{f"obs/{name}": values for name, values in recording.vectors.items()},
-    }
-    for name in ("timestamps", "executed_actions", "interventions", "loss_weights"):
-        if (values := getattr(recording, name)) is not None:
-            columns[name] = values
-    return columns
-
-
-def _write_frames(
-    demo: h5py.Group,
+def write_frames(
+    group: h5py.Group,
     key: str,
     frames: Iterator[Frames],
     count: int,
     compression: Compression = "by size",
 ) -> None:
+    """Write `count` frames, one by one, as one dataset of a group in a file of `new_file`."""
     first = next(frames)
-    reserve(demo.file, count * (first.nbytes + ROOM_A_FRAME))
+    reserve(group.file, count * (first.nbytes + ROOM_A_FRAME))
     options: dict[str, Any] = {}
     if compression != "none":
         chosen = GZIP if compression == "gzip" else lossless(*first.shape[:2])
         options = {**chosen, "chunks": (1, *first.shape)}
-    stored = demo.create_dataset(key, (count, *first.shape), np.uint8, **options)
+    stored = group.create_dataset(key, (count, *first.shape), np.uint8, **options)
     for tick, frame in enumerate(chain([first], frames)):
         stored[tick] = frame
 
@@ -182,7 +161,7 @@ def _write_next_observations(demo: h5py.Group, recording: Recording) -> None:
         demo[f"next_obs/{name}"] = np.concatenate([values[1:], values[-1:]])
     for camera in recording.cameras:
         frames = _one_later(recording.each_frame(camera))
-        _write_frames(demo, f"next_obs/{camera}", frames, count)
+        write_frames(demo, f"next_obs/{camera}", frames, count)
 
 
 def _one_later(frames: Iterator[Frames]) -> Iterator[Frames]:
@@ -193,11 +172,7 @@ def _one_later(frames: Iterator[Frames]) -> Iterator[Frames]:
 
 
 def fits_spec(source: Source) -> bool:
-    """Return whether a file of the source's recordings can carry its spec.
-
-    It can if the source has a spec of its own, or if all actions lie within the inferred one. A
-    gripper that is binary in nearly all ticks does not; such files are read with an inferred spec.
-    """
+    """Return whether a file can carry the source's spec: its own, or one that all actions lie within."""
     return source.has_own_spec or all(
         not outside_limits(part, recording.actions[:, source.spec.action_slices[part.name]]).any()
         for recording in source.recordings()
@@ -222,9 +197,8 @@ def write(source: Source, target: Path, options: ConvertOptions) -> None:
 def write_robomimic(source: Source, target: Path, options: ConvertOptions) -> None:
     """Write one HDF5 file as robomimic's `SequenceDataset` reads it, `hdf5_load_next_obs` on or off.
 
-    Beside what ours have, each demo has `next_obs`: the observations one tick later, and the last one
-    twice. Frames are stored as they are, since robomimic decodes no JPEGs. The instruction stands where
-    RoboCasa (`ep_meta`) and, if all episodes share one, LIBERO (`problem_info`) look for it.
+    Each demo has `next_obs`, and frames are stored as they are, since robomimic decodes no JPEGs. The
+    instruction stands where RoboCasa (`ep_meta`) and, if all share one, LIBERO (`problem_info`) look for it.
     """
     recordings = enumerate(source.recordings())
     write_demo_file(target, source.spec, recordings, with_spec=fits_spec(source), robomimic=True)
@@ -241,11 +215,16 @@ def source_of(episodes: EpisodeDataset, where: str, *, has_spec: bool = False) -
 
     where: their path, for messages. has_spec: whether their spec was given, and not inferred.
     """
-    rounding = survey_actions((_stored_actions(episode) for episode in episodes), where)[1]
+
+    def stored_actions(episode: EpisodeReader) -> Any:
+        with open_file(episode.path) as file:
+            return file["data"][episode.name]["actions"][()]
+
+    rounding = survey_actions(map(stored_actions, episodes), where)[1]
     return Source(
         spec=episodes.spec,
         num_episodes=len(episodes),
-        recordings=lambda: (recording_of(episode) for episode in episodes),
+        recordings=lambda: map(recording_of, episodes),
         has_own_spec=has_spec or has_own_spec(episodes),
         notes=tuple(filter(None, [episodes.note, *rounding, _left_out(episodes)])),
     )
@@ -258,7 +237,10 @@ def recording_of(episode: EpisodeReader) -> Recording:
         rewards, dones = _column(demo, "rewards", np.float32), _column(demo, "dones", np.int64)
         jpegs = {
             camera.name: demo[f"obs/{camera.name}"].attrs.get("encoding") == JPEG
-            and _is_read_as_stored(episode, camera.name, demo[f"obs/{camera.name}"][0])
+            # A JPEG is taken over if it holds the frame that the reader gives, and not it upside down.
+            and np.array_equal(
+                decode_image(demo[f"obs/{camera.name}"][0]), episode.frames(camera.name, 0, 1)[0]
+            )
             for camera in episode.spec.cameras
         }
         has_executed, has_weights = (key in demo for key in ("executed_actions", "loss_weights"))
@@ -289,11 +271,6 @@ def recording_of(episode: EpisodeReader) -> Recording:
     )
 
 
-def _is_read_as_stored(episode: EpisodeReader, camera: str, first: Frames) -> bool:
-    """Return whether a JPEG holds the frame that the reader gives, rather than it upside down."""
-    return np.array_equal(decode_image(first), episode.frames(camera, 0, 1)[0])
-
-
 def _column(demo: Any, name: str, dtype: Any) -> Any:
     """Return a dataset of one number a tick, or None; nothing of it is read if its shape is another."""
     if name not in demo:
@@ -302,8 +279,7 @@ def _column(demo: Any, name: str, dtype: Any) -> Any:
     shape, kind = getattr(stored, "shape", None), getattr(stored, "dtype", np.dtype(object)).kind
     if shape != (ticks,) or kind not in "fiub":
         raise UserError(
-            f"{stored.name} has shape {shape}, or no numbers, and the demo has {ticks} ticks; "
-            "take it out of the file"
+            f"{stored.name} has shape {shape} or no numbers, and the demo has {ticks} ticks; take it out"
         )
     return np.asarray(stored[()], dtype)
 
@@ -324,11 +300,6 @@ def has_own_spec(episodes: EpisodeDataset) -> bool:
     """Return whether the files of a data set carry a spec."""
     with open_file(episodes[0].path) as file:
         return read_stored_spec(file) is not None
-
-
-def _stored_actions(episode: EpisodeReader) -> Any:
-    with open_file(episode.path) as file:
-        return file["data"][episode.name]["actions"][()]
 
 
 def _left_out(episodes: EpisodeDataset) -> str:

@@ -25,7 +25,6 @@ from ttm.datasets.formats.recording import (
     Source,
     fields_of,
     index_labels,
-    inferred_spec,
     read_facts,
     read_lines,
     read_spec,
@@ -35,8 +34,9 @@ from ttm.datasets.formats.table import ConvertOptions
 from ttm.datasets.frames import Frames, decode_image
 from ttm.datasets.hdf5 import require_inside, require_no_way_out
 from ttm.policy.errors import UserError
-from ttm.policy.spec import PolicySpec
+from ttm.policy.spec import CameraSpec, PolicySpec, ProprioceptionSpec
 
+DAMAGE = (OSError, KeyError, ValueError, pa.ArrowException)
 VERSIONS = ("v2.0", "v2.1", "v3.0")
 READ = {
     lerobot.ACTION,
@@ -50,25 +50,18 @@ READ = {
 
 
 @dataclass(frozen=True)
-class Camera:
-    """One camera: its feature, its frames' size, and whether they are a video or images."""
-
-    key: str
-    height: int
-    width: int
-    is_video: bool
-
-
-@dataclass(frozen=True)
 class Observed:
-    """What of a data set's features is read."""
+    """What of a data set's features is read, by our names for it."""
 
-    cameras: dict[str, Camera]
-    """Our name -> camera."""
+    cameras: dict[str, CameraSpec]
+    images: dict[str, str]
+    """Name of a camera -> feature."""
     vectors: dict[str, str]
-    """Our name -> feature."""
+    """Name of a vector -> feature."""
     labels: dict[str, tuple[str, ...]]
-    """Our name -> a label for each value."""
+    """Name of a vector -> a label for each value."""
+    videos: set[str]
+    """Names of cameras whose frames are a video, and not images."""
     skipped: list[str]
     """Features that are not read, each with the reason."""
 
@@ -114,10 +107,10 @@ class _LeRobot:
         info, found, where = self._info, self._found, str(self._root)
         actions = (_matrix(self._rows(place), lerobot.ACTION) for place in self._places)
         parts, rounding = survey_actions(actions, where)
-        spec = self._stored or inferred_spec(
+        spec = self._stored or PolicySpec(
             robot=str(info.get("robot_type") or self._options.robot or "unknown"),
-            cameras={name: (c.height, c.width) for name, c in found.cameras.items()},
-            vectors=found.labels,
+            cameras=tuple(found.cameras.values()),
+            proprioception=tuple(ProprioceptionSpec(*each) for each in found.labels.items()),
             actions=parts,
             rate_hz=float(info["fps"]),
         )
@@ -132,19 +125,17 @@ class _LeRobot:
                     own["masks"] = listed
                 yield self._recording(place, spec, own)
 
-        notes = [
-            f"not converted: {', '.join(found.skipped)}" if found.skipped else "",
-            "the frames were stored as lossy video; they are as the video has them"
-            if any(camera.is_video for camera in found.cameras.values())
-            else "",
-            stale,
-        ]
+        notes = [*rounding, *filter(None, [stale])]
+        if found.videos:
+            notes.append("the frames were stored as lossy video; they are as the video has them")
+        if found.skipped:
+            notes.append(f"not converted: {', '.join(found.skipped)}")
         return Source(
             spec=spec,
             num_episodes=len(self._places),
             recordings=recordings,
             has_own_spec=self._stored is not None,
-            notes=(*rounding, *filter(None, notes)),
+            notes=tuple(notes),
         )
 
     def _recording(self, place: Place, spec: PolicySpec, facts: Mapping[str, Any]) -> Recording:
@@ -159,8 +150,8 @@ class _LeRobot:
             actions=_matrix(rows, lerobot.ACTION).astype(np.float32),
             vectors=self._vectors(rows, spec),
             cameras={
-                name: FrameStream(partial(self._frames, place, camera, spec.rate_hz))
-                for name, camera in self._found.cameras.items()
+                name: FrameStream(partial(self._frames, place, name, spec.rate_hz))
+                for name in self._found.cameras
             },
             instruction=self._tasks.get(int(rows["task_index"][0].as_py()), ""),
             success=facts.get("success", None if success is None else bool(success.any())),
@@ -176,23 +167,20 @@ class _LeRobot:
         if self._stored is None:
             vectors = self._found.vectors.items()
             return {name: _matrix(rows, key).astype(np.float32) for name, key in vectors}
-        state = (
-            _matrix(rows, lerobot.STATE)
-            if lerobot.STATE in rows.column_names
-            else np.zeros((len(rows), 0))
-        )
-        stops = np.cumsum([vector.size for vector in spec.proprioception]).tolist()
-        return {
-            vector.name: state[:, stop - vector.size : stop].astype(np.float32)
-            for vector, stop in zip(spec.proprioception, stops, strict=True)
-        }
+        stops = np.cumsum([vector.size for vector in spec.proprioception])
+        if not len(stops):
+            return {}
+        parts = np.split(_matrix(rows, lerobot.STATE).astype(np.float32), stops, axis=1)
+        names = (vector.name for vector in spec.proprioception)
+        return dict(zip(names, parts[:-1], strict=True))
 
-    def _frames(self, place: Place, camera: Camera, rate_hz: float) -> Iterator[Frames]:
-        if camera.is_video:
-            file, start_s = place.videos[camera.key]
+    def _frames(self, place: Place, camera: str, rate_hz: float) -> Iterator[Frames]:
+        key = self._found.images[camera]
+        if camera in self._found.videos:
+            file, start_s = place.videos[key]
             yield from lerobot.read_video(file, start_s, place.length, rate_hz)
             return
-        for row in self._rows(place)[camera.key]:
+        for row in self._rows(place)[key]:
             stored = row.as_py()
             try:
                 yield decode_image(stored["bytes"] or self._file(stored["path"]).read_bytes())
@@ -214,13 +202,11 @@ class _LeRobot:
         mine = np.flatnonzero(whole["episode_index"].to_numpy() == place.index)
         if len(mine) != place.length:
             raise UserError(
-                f"{place.data} has {len(mine)} rows of episode {place.index}, but the list of "
-                f"episodes says {place.length}; fetch the data set again"
+                f"{place.name} has {len(mine)} rows, not {place.length} as listed; fetch the data set again"
             )
         if len(mine) and mine[-1] - mine[0] >= len(mine):
             raise UserError(
-                f"{place.data}: the rows of episode {place.index} do not follow one another; "
-                "sort them by their index"
+                f"{place.name} has rows that do not follow one another; sort them by their index"
             )
         rows = whole.slice(mine[0] if len(mine) else 0, len(mine))
         for key in (lerobot.ACTION, lerobot.EXECUTED, lerobot.STATE, *self._found.vectors.values()):
@@ -229,8 +215,7 @@ class _LeRobot:
             lengths = sorted(pc.list_value_length(rows[key]).fill_null(0).unique().to_pylist())
             if len(lengths) > 1:
                 raise UserError(
-                    f"{place.name} has rows of {lengths[0]} and of {lengths[-1]} values in {key}; "
-                    "leave this episode out, or fetch the data set again"
+                    f"{place.name} has rows of {lengths[0]} to {lengths[-1]} values in {key}; leave it out"
                 )
         return rows
 
@@ -239,14 +224,7 @@ class _LeRobot:
         try:
             rows = self._rows_v3() if self._is_v3 else self._rows_v2()
             places = [self._place(row) for row in sorted(rows, key=lambda r: r["episode_index"])]
-        except (
-            OSError,
-            KeyError,
-            ValueError,
-            TypeError,
-            AttributeError,
-            pa.ArrowException,
-        ) as error:
+        except (*DAMAGE, TypeError, AttributeError) as error:
             raise self._damaged("episodes", error) from error
         if not self._options.choices.allow_external:
             videos = (file for place in places for file, _ in place.videos.values())
@@ -266,14 +244,7 @@ class _LeRobot:
         return rows
 
     def _rows_v2(self) -> list[dict[str, Any]]:
-        return [
-            {
-                "episode_index": line["episode_index"],
-                "length": line["length"],
-                "chunk": line["episode_index"] // self._info["chunks_size"],
-            }
-            for line in read_lines(self._root / "meta/episodes.jsonl")
-        ]
+        return list(read_lines(self._root / "meta/episodes.jsonl"))
 
     def _place(self, row: Mapping[str, Any]) -> Place:
         features, index = self._info["features"], row["episode_index"]
@@ -283,7 +254,8 @@ class _LeRobot:
                 parts = ("chunk_index", "file_index")
                 numbers = {part: int(row[f"{kind}/{part}"]) for part in parts}
             else:
-                numbers = {"episode_chunk": row["chunk"], "episode_index": index}
+                chunk = index // self._info["chunks_size"]
+                numbers = {"episode_chunk": chunk, "episode_index": index}
             return self._root / _filled(self._info[pattern], {**numbers, **names})
 
         videos = {}
@@ -307,7 +279,7 @@ class _LeRobot:
                 if not isinstance(task, str):
                     raise ValueError(f"the task {task!r} is no text")
             return {index: plain_text(task, "a task") for index, task in tasks.items()}
-        except (OSError, KeyError, ValueError, StopIteration, pa.ArrowException) as error:
+        except (*DAMAGE, StopIteration) as error:
             raise self._damaged("tasks", error) from error
 
 
@@ -321,10 +293,8 @@ def _read_info(root: Path) -> dict[str, Any]:
             f"{root / lerobot.INFO} is damaged ({error}); fetch the data set again"
         ) from error
     if version not in VERSIONS:
-        raise UserError(
-            f"{root} is a LeRobot data set of version {version}, which is not read; convert it with "
-            "LeRobot's own script first, or take one of " + ", ".join(VERSIONS)
-        )
+        what = f"{root} is a LeRobot data set of version {version}, which is not read"
+        raise UserError(f"{what}; convert it to {VERSIONS[-1]} by LeRobot's own script first")
     return dict(info)
 
 
@@ -378,19 +348,18 @@ def _masks(info: Mapping[str, Any], count: int) -> list[tuple[str, ...]]:
 def _observed(features: Mapping[str, Any], where: str) -> Observed:
     """Sort the features of a data set. Raises `UserError` if there is no action vector."""
     if lerobot.ACTION not in features or len(features[lerobot.ACTION]["shape"]) != 1:
-        raise UserError(
-            f"{where} has no feature '{lerobot.ACTION}' of one dimension; nothing can be learned"
-        )
-    found = Observed({}, {}, {}, [])
+        raise UserError(f"{where} has no feature '{lerobot.ACTION}' of one dimension to learn from")
+    found = Observed({}, {}, {}, {}, set(), [])
     for key, feature in features.items():
         name = key.removeprefix(lerobot.IMAGES).removeprefix(lerobot.OBSERVATION)
         if reason := _reason_to_skip(key, feature):
             found.skipped.append(f"{key} ({reason})")
         elif feature["dtype"] in ("video", "image"):
-            found.cameras[name] = _camera(key, feature)
+            found.cameras[name], found.images[name] = _camera(name, feature), key
+            if feature["dtype"] == "video":
+                found.videos.add(name)
         elif key.startswith(lerobot.OBSERVATION):
-            found.vectors[name] = key
-            found.labels[name] = _labels(name, feature)
+            found.labels[name], found.vectors[name] = _labels(name, feature), key
     return found
 
 
@@ -410,11 +379,11 @@ def _reason_to_skip(key: str, feature: Mapping[str, Any]) -> str:
     return "" if len(shape) == 1 and feature["dtype"].startswith("float") else "not a float vector"
 
 
-def _camera(key: str, feature: Mapping[str, Any]) -> Camera:
+def _camera(name: str, feature: Mapping[str, Any]) -> CameraSpec:
     shape, names = feature["shape"], feature.get("names") or []
     first = bool(names) and str(names[0]).startswith("channel")
     height, width = shape[1:] if first or shape[2] != 3 else shape[:2]
-    return Camera(key, int(height), int(width), feature["dtype"] == "video")
+    return CameraSpec(name, int(height), int(width))
 
 
 def _labels(name: str, feature: Mapping[str, Any]) -> tuple[str, ...]:

@@ -23,7 +23,6 @@ from ttm.datasets.formats.recording import EPISODES as FACTS
 from ttm.datasets.formats.recording import Recording, Source, facts_line, write_spec
 from ttm.datasets.formats.table import ConvertOptions
 from ttm.datasets.frames import Frames
-from ttm.policy.spec import CameraSpec
 
 Array = npt.NDArray[Any]
 Statistics = dict[str, Array]
@@ -35,33 +34,33 @@ CHUNK = 1000  # episodes, or files, in a folder
 
 def write_v21(source: Source, target: Path, options: ConvertOptions) -> None:
     """Write all episodes to the folder `target`: one data file and one video a camera for each."""
-    _write(source, target, FilesV21(target, options.video_codec, source.spec.rate_hz))
+    _write(source, FilesV21(target, options.video_codec, source.spec.rate_hz))
 
 
 def write_v30(source: Source, target: Path, options: ConvertOptions) -> None:
     """Write all episodes to the folder `target`: files that hold many of them, up to a size."""
-    _write(source, target, FilesV30(target, options.video_codec, source.spec.rate_hz))
+    _write(source, FilesV30(target, options.video_codec, source.spec.rate_hz))
 
 
-def _write(source: Source, target: Path, files: Files) -> None:
-    features = _features(source, files.codec)
-    (target / "meta").mkdir(parents=True)
+def _write(source: Source, files: Files) -> None:
+    features, meta = _features(source, files.codec), files.root / "meta"
+    meta.mkdir(parents=True)
     tasks: dict[str, int] = {}
     totals: dict[str, Statistics] = {}
     num_frames = num_episodes = 0
-    with (target / "meta" / FACTS).open("w", encoding="utf-8") as facts:
+    with (meta / FACTS).open("w", encoding="utf-8") as facts:
         for index, recording in enumerate(source.recordings()):
-            columns = _columns(recording, source.spec.rate_hz)
             length = len(recording.actions)
-            columns["episode_index"] = np.full(length, index)
-            columns["index"] = columns["frame_index"] + num_frames
-            columns["task_index"] = np.full(
-                length, tasks.setdefault(recording.instruction, len(tasks))
-            )
+            task = tasks.setdefault(recording.instruction, len(tasks))
+            values = _columns(recording, source.spec.rate_hz) | {
+                "episode_index": np.full(length, index),
+                "index": np.arange(length) + num_frames,
+                "task_index": np.full(length, task),
+            }
             columns = {
-                key: np.asarray(columns[key]).astype(feature["dtype"])
+                key: np.asarray(values[key]).astype(feature["dtype"])
                 for key, feature in features.items()
-                if key in columns
+                if key in values
             }
             statistics = {key: of_numbers(values) for key, values in columns.items()}
             images: dict[str, list[bytes]] = {}
@@ -91,19 +90,34 @@ def _write(source: Source, target: Path, files: Files) -> None:
         **files.close(list(tasks)),
         "features": features,
     }
-    for place, data in ((lerobot.INFO, info), ("meta/stats.json", as_lists(totals))):
+    for name, data in (("info.json", info), ("stats.json", as_lists(totals))):
         text = json.dumps(data, indent=4, ensure_ascii=False)
-        (target / place).write_text(text, encoding="utf-8")
+        (meta / name).write_text(text, encoding="utf-8")
     if source.has_own_spec:
-        write_spec(target / "meta", source.spec)
+        write_spec(meta, source.spec)
 
 
 def _features(source: Source, codec: str | None) -> dict[str, Any]:
     """Return the features of a data set. codec: that of the videos; None for images in the data files."""
     spec = source.spec
-    features = {
-        lerobot.IMAGES + each.name: _camera(each, codec, spec.rate_hz) for each in spec.cameras
-    }
+    features: dict[str, Any] = {}
+    for camera in spec.cameras:
+        feature = features[lerobot.IMAGES + camera.name] = {
+            "dtype": "image" if codec is None else "video",
+            "shape": [camera.height, camera.width, 3],
+            "names": ["height", "width", "channels"],
+        }
+        if codec is not None:
+            feature["info"] = {
+                "video.height": camera.height,
+                "video.width": camera.width,
+                "video.codec": codec,
+                "video.pix_fmt": "yuv420p",
+                "video.is_depth_map": False,
+                "video.fps": _rate(spec.rate_hz),
+                "video.channels": 3,
+                "has_audio": False,
+            }
     if spec.proprioception:
         names = [label for vector in spec.proprioception for label in vector.labels]
         features[lerobot.STATE] = _numbers("float32", len(names), names)
@@ -114,8 +128,7 @@ def _features(source: Source, codec: str | None) -> dict[str, Any]:
     ]
     features[lerobot.ACTION] = _numbers("float32", spec.action_size, actions)
     # Beside observations and actions, what any episode has
-    extras = {lerobot.REWARD: 1, lerobot.DONE: 1}
-    judged = True
+    extras, judged = {lerobot.REWARD: 1, lerobot.DONE: 1}, True
     for recording in source.recordings():
         judged = judged and recording.success is not None
         extras |= {lerobot.CAPTURE_TIME: 1} if recording.timestamps is not None else {}
@@ -125,27 +138,6 @@ def _features(source: Source, codec: str | None) -> dict[str, Any]:
     extras |= {lerobot.SUCCESS: 1} if judged else {}
     features |= {key: _numbers(TYPES.get(key, "float32"), size) for key, size in extras.items()}
     return features | {key: _numbers(dtype, 1) for key, dtype in lerobot.INDICES.items()}
-
-
-def _camera(camera: CameraSpec, codec: str | None, rate_hz: float) -> dict[str, Any]:
-    feature = {
-        "dtype": "image" if codec is None else "video",
-        "shape": [camera.height, camera.width, 3],
-        "names": ["height", "width", "channels"],
-    }
-    if codec is None:
-        return feature
-    info = {
-        "video.height": camera.height,
-        "video.width": camera.width,
-        "video.codec": codec,
-        "video.pix_fmt": "yuv420p",
-        "video.is_depth_map": False,
-        "video.fps": _rate(rate_hz),
-        "video.channels": 3,
-        "has_audio": False,
-    }
-    return {**feature, "info": info}
 
 
 def _numbers(dtype: str, size: int, names: list[str] | None = None) -> dict[str, Any]:
@@ -181,14 +173,12 @@ def _table(
 ) -> pa.Table:
     arrays: dict[str, pa.Array] = {}
     kinds: dict[str, Any] = {}
+    image = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
     for key, feature in features.items():
         if key in images:
-            rows = [
-                {"bytes": data, "path": f"frame-{tick:06d}.png"}
-                for tick, data in enumerate(images[key])
-            ]
-            kind = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
-            arrays[key], kinds[key] = pa.array(rows, kind), {"_type": "Image"}
+            pairs = enumerate(images[key])
+            rows = [{"bytes": data, "path": f"frame-{tick:06d}.png"} for tick, data in pairs]
+            arrays[key], kinds[key] = pa.array(rows, image), {"_type": "Image"}
         elif key in columns:
             size, value = feature["shape"][0], {"dtype": feature["dtype"], "_type": "Value"}
             arrays[key], kinds[key] = pa.array(columns[key].reshape(-1)), value
@@ -206,24 +196,23 @@ def _png(frame: Frames) -> bytes:
 
 
 class Files:
-    """The files of one version of the format."""
+    """The files of one version of the format, whose paths have the patterns `data_path` and `video_path`."""
 
     data_path: str
     video_path: str
-    """The patterns of paths."""
 
     def __init__(self, root: Path, codec: str | None, rate_hz: float) -> None:
         """codec: that of the videos, AV1 by default; "none" for no videos."""
+        self.root = root
         self.codec = None if codec == "none" else codec or "av1"
-        self._root, self._rate_hz = root, rate_hz
-        self._videos: dict[str, lerobot.VideoWriter] = {}
-        """Those that are being written, by camera."""
+        self._rate_hz = rate_hz
+        self._videos: dict[str, lerobot.VideoWriter] = {}  # those that are being written, by camera
 
     def write_frame(self, key: str, frame: Frames) -> None:
         """Add a frame of the episode in progress to the video of a camera."""
         if key not in self._videos:
             assert self.codec is not None
-            path = self._root / self.video_path.format(video_key=key, **self._next_video(key))
+            path = self.root / self.video_path.format(video_key=key, **self._next_video(key))
             self._videos[key] = lerobot.VideoWriter(path, self.codec, self._rate_hz)
         self._videos[key].append(frame)
 
@@ -235,14 +224,11 @@ class Files:
 
     def close(self, tasks: list[str]) -> dict[str, Any]:
         """Write what is left; return what `info.json` says of this version."""
-        raise NotImplementedError
+        return {"data_path": self.data_path, "video_path": self.video_path if self.codec else None}
 
     def _next_video(self, key: str) -> dict[str, int]:
         """Return the numbers of the next video of a camera, as `video_path` names them."""
         raise NotImplementedError
-
-    def _patterns(self) -> dict[str, Any]:
-        return {"data_path": self.data_path, "video_path": self.video_path if self.codec else None}
 
 
 class FilesV21(Files):
@@ -255,7 +241,7 @@ class FilesV21(Files):
     def append(
         self, index: int, instruction: str, rows: pa.Table, statistics: Mapping[str, Statistics]
     ) -> None:
-        path = self._root / self.data_path.format(**self._next_video())
+        path = self.root / self.data_path.format(**self._next_video())
         path.parent.mkdir(parents=True, exist_ok=True)
         pq.write_table(rows, path)
         for video in self._videos.values():
@@ -263,10 +249,9 @@ class FilesV21(Files):
         self._num_videos += len(self._videos)
         self._videos = {}
         self._index = index + 1
-        episode = {"episode_index": index, "tasks": [instruction], "length": len(rows)}
-        self._write_line("episodes", episode)
-        numbers = {"episode_index": index, "stats": as_lists(statistics)}
-        self._write_line("episodes_stats", numbers)
+        own = {"episode_index": index}
+        self._write_line("episodes", own | {"tasks": [instruction], "length": len(rows)})
+        self._write_line("episodes_stats", own | {"stats": as_lists(statistics)})
 
     def close(self, tasks: list[str]) -> dict[str, Any]:
         for index, task in enumerate(tasks):
@@ -275,14 +260,14 @@ class FilesV21(Files):
             "codebase_version": "v2.1",
             "total_chunks": -(-self._index // CHUNK),
             "total_videos": self._num_videos,
-            **self._patterns(),
+            **super().close(tasks),
         }
 
     def _next_video(self, key: str = "") -> dict[str, int]:
         return {"episode_chunk": self._index // CHUNK, "episode_index": self._index}
 
     def _write_line(self, name: str, data: Mapping[str, Any]) -> None:
-        with (self._root / f"meta/{name}.jsonl").open("a", encoding="utf-8") as lines:
+        with (self.root / f"meta/{name}.jsonl").open("a", encoding="utf-8") as lines:
             lines.write(json.dumps(data, ensure_ascii=False) + "\n")
 
 
@@ -308,15 +293,10 @@ class FilesV30(Files):
     def append(
         self, index: int, instruction: str, rows: pa.Table, statistics: Mapping[str, Statistics]
     ) -> None:
-        length = len(rows)
-        row: dict[str, Any] = {
-            "episode_index": index,
-            "tasks": [instruction],
-            "length": length,
-            **_prefixed("data", _numbered(self._data.number)),
-            "dataset_from_index": self._num_frames,
-            "dataset_to_index": self._num_frames + length,
-        }
+        length, first = len(rows), self._num_frames
+        row: dict[str, Any] = {"episode_index": index, "tasks": [instruction], "length": length}
+        row |= _prefixed("data", _numbered(self._data.number))
+        row |= {"dataset_from_index": first, "dataset_to_index": first + length}
         self._data.write(rows)
         for key, video in list(self._videos.items()):
             row |= _prefixed(f"videos/{key}", _numbered(self._video_numbers[key]))
@@ -337,12 +317,12 @@ class FilesV30(Files):
         self._flush()
         self._data.close()
         self._episodes.close()
-        pq.write_table(_task_table(tasks), self._root / "meta/tasks.parquet")
+        pq.write_table(_task_table(tasks), self.root / "meta/tasks.parquet")
         return {
             "codebase_version": "v3.0",
             "data_files_size_in_mb": DATA_MB,
             "video_files_size_in_mb": VIDEO_MB,
-            **self._patterns(),
+            **super().close(tasks),
         }
 
     def _next_video(self, key: str) -> dict[str, int]:
@@ -392,12 +372,17 @@ def _prefixed(prefix: str, values: Mapping[str, Any]) -> dict[str, Any]:
 def _task_table(tasks: list[str]) -> pa.Table:
     """Return the table of tasks, whose text pandas takes as its index, as LeRobot expects."""
     text = "__index_level_0__"
-    keys = ("name", "field_name", "pandas_type", "numpy_type", "metadata")
-    rows: list[tuple[str | None, ...]] = [
-        ("task_index", "task_index", "int64", "int64", None),
-        (None, text, "unicode", "object", None),
+    types = {"pandas_type": "int64", "numpy_type": "int64", "metadata": None}
+    columns = [
+        {"name": "task_index", "field_name": "task_index", **types},
+        {
+            "name": None,
+            "field_name": text,
+            **types,
+            "pandas_type": "unicode",
+            "numpy_type": "object",
+        },
     ]
-    columns = [dict(zip(keys, row, strict=True)) for row in rows]
     described = {"index_columns": [text], "column_indexes": [], "columns": columns}
     table = pa.table({"task_index": pa.array(range(len(tasks)), pa.int64()), text: tasks})
     return table.replace_schema_metadata({"pandas": json.dumps(described)})
@@ -408,20 +393,11 @@ MOST_SIDE = 64  # statistics of images are taken from at most this many rows and
 
 
 def of_numbers(values: npt.NDArray[Any]) -> Statistics:
-    """Return the statistics of values (T,) or (T, K) over T, each (1,) or (K,).
-
-    LeRobot normalises its policies' inputs with them.
-    """
+    """Return LeRobot's statistics of values (T,) or (T, K) over T, each (1,) or (K,)."""
     wide = values.astype(np.float64).reshape(len(values), -1)
-    found = {
-        "min": wide.min(axis=0),
-        "max": wide.max(axis=0),
-        "mean": wide.mean(axis=0),
-        "std": wide.std(axis=0),
-        "count": np.array([len(wide)]),
-    }
+    found = {name: getattr(wide, name)(axis=0) for name in ("min", "max", "mean", "std")}
     quantiles = np.quantile(wide, list(QUANTILES.values()), axis=0)
-    return found | dict(zip(QUANTILES, quantiles, strict=True))
+    return found | {"count": np.array([len(wide)])} | dict(zip(QUANTILES, quantiles, strict=True))
 
 
 def _counted(frames: Iterable[Frames], histograms: Array) -> Iterator[Frames]:
@@ -447,27 +423,20 @@ def of_histograms(histograms: Array, num_frames: int) -> Statistics:
         "mean": mean,
         "std": np.sqrt(np.maximum(weights @ levels**2 - mean**2, 0)),
     }
-    found |= {
-        name: levels[(cumulative >= portion - 1e-12).argmax(axis=1)]
-        for name, portion in QUANTILES.items()
-    }
+    for name, portion in QUANTILES.items():
+        found[name] = levels[(cumulative >= portion - 1e-12).argmax(axis=1)]
     shaped = {name: values.reshape(3, 1, 1) for name, values in found.items()}
     return shaped | {"count": np.array([num_frames])}
 
 
 def as_lists(statistics: Mapping[str, Statistics]) -> dict[str, Any]:
     """Return statistics as nested lists, which JSON and Arrow take."""
-    return {
-        feature: {name: values.tolist() for name, values in found.items()}
-        for feature, found in statistics.items()
-    }
+    pairs = statistics.items()
+    return {key: {name: each.tolist() for name, each in found.items()} for key, found in pairs}
 
 
 def combined(old: Statistics, new: Statistics) -> Statistics:
-    """Return the statistics of two parts of a data set together.
-
-    Quantiles are means, weighted by the numbers of frames, as LeRobot aggregates them; the others are exact.
-    """
+    """Return the statistics of two parts together; quantiles are weighted means, as LeRobot has them."""
     count = old["count"] + new["count"]
     ours, theirs = old["count"] / count, new["count"] / count
     found = {name: ours * old[name] + theirs * new[name] for name in ("mean", *QUANTILES)}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -17,7 +17,7 @@ from ttm.datasets.frames import Frames, image_size
 from ttm.datasets.reader import Floats
 from ttm.datasets.spec_inference import infer_action_parts
 from ttm.policy.errors import UserError
-from ttm.policy.spec import ActionPart, CameraSpec, PolicySpec, ProprioceptionSpec
+from ttm.policy.spec import ActionPart, CameraSpec, PolicySpec
 
 PER_TICK = ("timestamps", "rewards", "dones", "interventions", "loss_weights")
 """The fields of `Recording` that have one value for each tick."""
@@ -96,8 +96,7 @@ class Recording:
         if count != expected:
             found = f"more than {expected}" if count > expected else str(count)
             raise UserError(
-                f"{self.name}: camera '{camera}' has {found} frames, but there are {expected} "
-                "actions; leave this episode out, or repair the file"
+                f"{self.name}: camera '{camera}' has {found} frames for {expected} actions; leave it out"
             )
 
 
@@ -118,9 +117,8 @@ class Source:
 def require_fit(recording: Recording, spec: PolicySpec) -> Recording:
     """Return the recording with frames that are checked as they are read.
 
-    Raises `UserError` if an array has another shape than the spec and the number of actions say, if
-    a value is not finite as float32, or if the cameras have other names. Reading the frames raises
-    it if a frame has another size.
+    Raises `UserError` if an array or a frame has another shape than the spec and the number of actions
+    say, if a value is not finite as float32, or if the cameras have other names.
     """
     count = len(recording.actions)
     if not count:
@@ -134,8 +132,7 @@ def require_fit(recording: Recording, spec: PolicySpec) -> Recording:
     for name, (values, shape) in shapes.items():
         if values is not None and values.shape != shape:
             raise UserError(
-                f"{recording.name}: {name} has shape {values.shape}, but {count} actions and the "
-                f"spec need {shape}; leave this episode out, or repair the file"
+                f"{recording.name}: {name} has shape {values.shape}, but the spec needs {shape}; leave it out"
             )
     names = ("actions", "executed_actions", "timestamps", "loss_weights", "language_embedding")
     arrays = {name: getattr(recording, name) for name in names} | dict(recording.vectors)
@@ -143,13 +140,12 @@ def require_fit(recording: Recording, spec: PolicySpec) -> Recording:
         if values is not None and not np.isfinite(values).all():
             at = np.argwhere(~np.isfinite(values))[0].tolist()
             raise UserError(
-                f"{recording.name}: {name}{at} is NaN, infinite or too large for float32, which no "
-                "policy can be trained on; leave this episode out, or repair the file"
+                f"{recording.name}: {name}{at} is NaN, infinite or too large for float32; leave it out"
             )
-    if set(recording.cameras) != {camera.name for camera in spec.cameras}:
-        found = ", ".join(sorted(recording.cameras)) or "none"
-        wanted = ", ".join(camera.name for camera in spec.cameras) or "none"
-        raise UserError(f"{recording.name} has the cameras {found}, but its spec says {wanted}")
+    wanted = {camera.name for camera in spec.cameras}
+    if set(recording.cameras) != wanted:
+        found, wants = (", ".join(sorted(each)) or "none" for each in (recording.cameras, wanted))
+        raise UserError(f"{recording.name} has the cameras {found}, but its spec says {wants}")
     cameras = {}
     for camera in spec.cameras:
         stream, checked = recording.cameras[camera.name], partial(_sized, recording.name, camera)
@@ -165,12 +161,12 @@ def _sized(name: str, camera: CameraSpec, read: Callable[[], Iterator[Frames]]) 
             size = frame.shape[:2] if frame.ndim == 3 else image_size(frame)
         except OSError as error:
             raise UserError(
-                f"{name}: camera '{camera.name}' has a damaged JPEG ({error}); leave this episode out"
+                f"{name}: camera '{camera.name}' has a damaged JPEG ({error}); leave it out"
             ) from error
         if size != (camera.height, camera.width):
+            what = f"a frame of {size[1]}x{size[0]} pixels, not {camera.width}x{camera.height}"
             raise UserError(
-                f"{name}: camera '{camera.name}' has a frame of {size[1]}x{size[0]} pixels, "
-                f"but the spec says {camera.width}x{camera.height}; bring all to one size first"
+                f"{name}: camera '{camera.name}' has {what}; bring all to one size first"
             )
         yield frame
 
@@ -208,9 +204,8 @@ def read_facts(folder: Path, lengths: Mapping[int, int]) -> tuple[Facts, str]:
     try:
         facts = {line["episode_index"]: line for line in read_lines(path)}
         for line in facts.values():
-            line.update(
-                {key: plain_text(line.get(key, ""), key) for key in ("instruction", "task")}
-            )
+            for key in ("instruction", "task"):
+                line[key] = plain_text(line.get(key, ""), key)
         known = {number: line["length"] for number, line in facts.items()}
     except (ValueError, KeyError, TypeError) as error:
         raise UserError(f"{path} is damaged ({error}); move it away to do without it") from error
@@ -249,26 +244,6 @@ def write_spec(folder: Path, spec: PolicySpec) -> None:
     (folder / SPEC).write_text(spec.to_json() + "\n", encoding="utf-8")
 
 
-def inferred_spec(
-    *,
-    robot: str,
-    cameras: Mapping[str, tuple[int, int]],
-    vectors: Mapping[str, Sequence[str]],
-    actions: Sequence[ActionPart],
-    rate_hz: float,
-) -> PolicySpec:
-    """Return the spec of cameras (name -> height, width), vectors (name -> labels) and action parts."""
-    return PolicySpec(
-        robot=robot,
-        cameras=tuple(CameraSpec(name, *size) for name, size in cameras.items()),
-        proprioception=tuple(
-            ProprioceptionSpec(name, tuple(labels)) for name, labels in vectors.items()
-        ),
-        actions=tuple(actions),
-        rate_hz=rate_hz,
-    )
-
-
 def index_labels(name: str, size: int) -> tuple[str, ...]:
     """Return the labels of a vector whose values have no names: name[0], name[1], …"""
     return tuple(f"{name}[{i}]" for i in range(size))
@@ -284,11 +259,10 @@ def survey_actions(
     found: list[npt.NDArray[np.float32]] = []
     lost = 0.0
     for number, actions in enumerate(episodes):
-        if actions.ndim != 2 or (found and actions.shape[1] != found[0].shape[1]):
-            raise UserError(
-                f"{where}: the actions of episode {number} have shape {actions.shape}, others "
-                f"(T, {found[0].shape[1] if found else 'A'}); keep robots in data sets of their own"
-            )
+        size = found[0].shape[1] if found else "A"
+        if actions.ndim != 2 or (found and actions.shape[1] != size):
+            what = f"the actions of episode {number} have shape {actions.shape}, others (T, {size})"
+            raise UserError(f"{where}: {what}; keep robots in data sets of their own")
         found.append(actions.astype(np.float32))
         difference = np.abs(actions.astype(np.float64) - found[-1].astype(np.float64))
         lost = max(lost, float(np.nan_to_num(difference, posinf=0.0).max(initial=0.0)))

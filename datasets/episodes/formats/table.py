@@ -135,10 +135,8 @@ def load(name: str, function: str) -> Any:
     """Return a function of a format, "module:function". Raises `UserError` if a package is missing."""
     missing = [package for package in FORMATS[name].packages if find_spec(package) is None]
     if missing:
-        raise UserError(
-            f"{name} needs {' and '.join(missing)}, which is not installed; "
-            'run: pip install "ttm-policy-stack[convert]"'
-        )
+        what = f"{name} needs {' and '.join(missing)}, which is not installed"
+        raise UserError(f'{what}; run: pip install "ttm-policy-stack[convert]"')
     module, _, attribute = function.partition(":")
     return getattr(import_module(f"ttm.datasets.formats.{module}"), attribute)
 
@@ -169,8 +167,7 @@ def refuse_unheeded(source: str, target: str, options: ConvertOptions) -> None:
 def recognise(path: Path, *, allow_external: bool = False) -> str:
     """Return the name of the format in `FORMATS` that a file or folder has.
 
-    Raises `UserError` for layouts that are known but not converted, with the next command to run,
-    and for a path that has nothing of any known layout.
+    Raises `UserError` for other layouts, with the next command to run if it is known.
     """
     layout = layout_of_path(path) if os.path.exists(path) else None
     if layout is None:
@@ -179,10 +176,8 @@ def recognise(path: Path, *, allow_external: bool = False) -> str:
             layout = layout_of_file(file)
             members = ", ".join(sorted(file)) or "nothing"
         if layout is None:
-            raise UserError(
-                f"{first} has {members} at its top, which is none of the known layouts; they are listed "
-                "in datasets/README.md"
-            )
+            what = f"{first} has {members} at its top, which is none of the known layouts"
+            raise UserError(f"{what}; they are listed in datasets/README.md")
     for name, entry in FORMATS.items():
         if any(LAYOUTS[key] is layout for key in entry.layouts):
             return name

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
-import itertools
 import json
-import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -17,8 +14,8 @@ import numpy as np
 from tyro.conf import Positional, arg
 
 from ttm.datasets.console import track
-from ttm.datasets.dataset import EpisodeDataset, open_dataset
-from ttm.datasets.episode_file import open_file
+from ttm.datasets.dataset import EpisodeDataset, open_dataset, same_episodes
+from ttm.datasets.episode_file import decoded, open_file
 from ttm.datasets.formats.hdf5 import has_own_spec
 from ttm.datasets.hdf5 import new_file, reserve
 from ttm.datasets.layout import SUFFIXES
@@ -26,10 +23,6 @@ from ttm.datasets.reader import EpisodeReader
 from ttm.datasets.spec_inference import json_object
 from ttm.datasets.tools.convert import require_apart, write_whole
 from ttm.policy.errors import UserError, options, require_at_least
-
-SplitBy = Literal["valid", "task", "instruction", "episode"]
-
-VALID = 0.1  # the portion that is held out by default
 
 MEANING = ("macros_image_convention", "ttm_spec")
 """Attributes of `data` without which a file's arrays mean something else."""
@@ -63,33 +56,29 @@ class DataMergeCommand:
 
     def run(self) -> int:
         """Merge and print how many episodes there are; return the exit code."""
-        count = merge_episodes(self.sources, self.out, overwrite=self.overwrite)
+        count, _ = merge_episodes(self.sources, self.out, overwrite=self.overwrite)
         print(f"{self.out}: {count} episodes")
         return 0
 
 
 @dataclass(frozen=True)
 class DataSplitCommand:
-    """Split a data set into several HDF5 files in one folder.
+    """Split a data set into train.hdf5 and valid.hdf5 in one folder, with the masks train and valid.
 
-    By default these are train.hdf5 and valid.hdf5, with the masks train and valid. Copies of an
-    episode go to the same side.
+    Copies of an episode go to the same side.
 
     For example:
       ttm data split demos --out demos_split --valid 0.1
-      ttm data split demos.hdf5 --out by_task --by task
     """
 
     source: Annotated[Positional[str], arg(metavar="EPISODES")]
     """An HDF5 file, a folder of them, or a glob in quotes."""
     out: Path
     """The folder to write."""
-    by: SplitBy = "valid"
-    """What has a file of its own: training and validation, or each task, instruction or episode."""
-    valid: float | None = None
-    """The portion of the episodes that --by valid holds out for validation; 0.1 by default."""
-    seed: int | None = None
-    """Which episodes --by valid holds out, 0 by default; the same seed chooses the same ones."""
+    valid: float = 0.1
+    """The portion of the episodes that is held out for validation."""
+    seed: int = 0
+    """Which episodes are held out; the same seed chooses the same ones."""
     overwrite: bool = False
     """Replace the folder if it is there and holds HDF5 files only."""
 
@@ -150,122 +139,76 @@ class DataFilterCommand:
 
     def run(self) -> int:
         """Filter and print how many episodes were kept; return the exit code."""
-        kept, total = filter_episodes(self.source, self.out, self.wanted, overwrite=self.overwrite)
+        kept, total = merge_episodes([self.source], self.out, self.wanted, overwrite=self.overwrite)
         print(f"{self.out}: {kept} of {total} episodes")
         return 0
 
 
-def merge_episodes(sources: Sequence[str | Path], out: Path, *, overwrite: bool = False) -> int:
-    """Write the episodes of all sources to the one file `out`; return their number.
+def merge_episodes(
+    sources: Sequence[str | Path],
+    out: Path,
+    wanted: Wanted | None = None,
+    *,
+    overwrite: bool = False,
+) -> tuple[int, int]:
+    """Write the wanted episodes of all sources to the one file `out`; return their number, and that of all.
 
-    Raises `UserError` if the data sets differ in what is observed or commanded.
+    Raises `UserError` if none is wanted, or if the data sets differ in what is observed or commanded.
     """
-    _require_file(out)
+    wanted = wanted or Wanted()
+    require_at_least(1, options(wanted, "min_ticks", "max_ticks"))
+    if out.suffix not in SUFFIXES:
+        raise UserError(f"{out}: one file is written; give a name that ends in .hdf5")
     for source in sources:
         require_apart(source, out)
     opened = [open_dataset(source) for source in sources]
     for other in opened[1:]:
         _require_same(opened[0], other)
     episodes = [episode for dataset in opened for episode in dataset]
-    write_whole(out, lambda path: write_demos(path, episodes), contents=(), overwrite=overwrite)
-    return len(episodes)
-
-
-def filter_episodes(
-    source: str | Path, out: Path, wanted: Wanted, *, overwrite: bool = False
-) -> tuple[int, int]:
-    """Write the wanted episodes to the one file `out`; return the numbers of kept and of all ones.
-
-    Raises `UserError` if none is wanted.
-    """
-    require_at_least(1, options(wanted, "min_ticks", "max_ticks"))
-    _require_file(out)
-    require_apart(source, out)
-    episodes = open_dataset(source)
     kept = [episode for episode in episodes if wanted.keeps(episode)]
     if not kept:
         raise UserError(
-            f"none of the {len(episodes)} episodes of {source} is as asked for; "
-            f"`ttm data show {source}` lists their tasks, instructions and success"
+            f"none of the {len(episodes)} episodes is as asked for; see `ttm data show {sources[0]}`"
         )
     write_whole(out, lambda path: write_demos(path, kept), contents=(), overwrite=overwrite)
     return len(kept), len(episodes)
 
 
 def split_episodes(options: DataSplitCommand) -> dict[str, int]:
-    """Write the episodes to several files in a folder; return file name -> episodes.
+    """Write the episodes to two files in a folder; return file name -> episodes.
 
-    Episodes that are held out are chosen at random by the seed. Files of tasks, instructions or
-    episodes keep the masks.
+    Those that are held out are chosen at random by the seed.
     """
-    out, by = options.out, options.by
-    for option, value in (("--valid", options.valid), ("--seed", options.seed)):
-        if value is not None and by != "valid":
-            raise UserError(
-                f"{option} is {value:g}, but --by {by} holds nothing out; leave {option} out, "
-                "or split with --by valid"
-            )
-    valid = VALID if options.valid is None else options.valid
-    if not 0 < valid < 1:
-        raise UserError(f"--valid is {valid}; give a portion between 0 and 1, such as 0.1")
-    require_apart(options.source, out)
+    if not 0 < options.valid < 1:
+        raise UserError(f"--valid is {options.valid}; give a portion between 0 and 1, such as 0.1")
+    require_apart(options.source, options.out)
     episodes = open_dataset(options.source)
-    seed = options.seed or 0
-    parts = _held_out(episodes, valid, seed) if by == "valid" else _groups(episodes, by)
+    copies = same_episodes(episodes)
+    alone = set(range(len(episodes))).difference(*copies)
+    groups = sorted([*copies, *([index] for index in alone)])
+    if len(groups) < 2:
+        raise UserError("the episodes are all copies of one; nothing can be held out of them")
+    order = np.random.default_rng(options.seed).permutation(len(groups)).tolist()
+    count = min(max(round(options.valid * len(groups)), 1), len(groups) - 1)
+    held_out = {episodes[index] for i in order[:count] for index in groups[i]}
+    parts = {
+        "train": [episode for episode in episodes if episode not in held_out],
+        "valid": [episode for episode in episodes if episode in held_out],
+    }
 
     def write(folder: Path) -> None:
         folder.mkdir()
         for name, members in parts.items():
             masks = {each: (each.masks - {"train", "valid"}) | {name} for each in members}
-            write_demos(folder / f"{name}.hdf5", members, masks if by == "valid" else None)
+            write_demos(folder / f"{name}.hdf5", members, masks)
 
     write_whole(
-        out, write, contents=[f"*{suffix}" for suffix in SUFFIXES], overwrite=options.overwrite
+        options.out,
+        write,
+        contents=[f"*{suffix}" for suffix in SUFFIXES],
+        overwrite=options.overwrite,
     )
     return {f"{name}.hdf5": len(members) for name, members in parts.items()}
-
-
-def _held_out(
-    episodes: Sequence[EpisodeReader], portion: float, seed: int
-) -> dict[str, list[EpisodeReader]]:
-    copies: dict[bytes, list[EpisodeReader]] = defaultdict(list)
-    for episode in episodes:
-        digest = hashlib.sha256(episode.actions.tobytes())
-        for vector in episode.spec.proprioception:
-            digest.update(episode.proprioception(vector.name).tobytes())
-        copies[digest.digest()].append(episode)
-    groups = list(copies.values())
-    if len(groups) < 2:
-        raise UserError("the episodes are all copies of one; nothing can be held out of them")
-    order = np.random.default_rng(seed).permutation(len(groups)).tolist()
-    count = min(max(round(portion * len(groups)), 1), len(groups) - 1)
-    held_out = {id(episode) for i in order[:count] for episode in groups[i]}
-    return {
-        "train": [episode for episode in episodes if id(episode) not in held_out],
-        "valid": [episode for episode in episodes if id(episode) in held_out],
-    }
-
-
-def _groups(episodes: Iterable[EpisodeReader], by: SplitBy) -> dict[str, list[EpisodeReader]]:
-    """Return name of a file -> the episodes of one task, instruction or number."""
-    names: dict[str, str] = {}
-    found: dict[str, list[EpisodeReader]] = defaultdict(list)
-    for number, episode in enumerate(episodes):
-        values = {"task": episode.task, "instruction": episode.instruction}
-        value = values.get(by, f"episode_{number:05d}")
-        if value not in names:
-            plain = re.sub(r"[^\w-]+", "_", value).strip("_")[:80] or "none"
-            numbered = (f"{plain}_{number}" for number in itertools.count(2))
-            names[value] = next(
-                name for name in itertools.chain([plain], numbered) if name not in found
-            )
-        found[names[value]].append(episode)
-    return dict(found)
-
-
-def _require_file(out: Path) -> None:
-    if out.suffix not in SUFFIXES:
-        raise UserError(f"{out}: one file is written; give a name that ends in .hdf5")
 
 
 def _require_same(ours: EpisodeDataset, theirs: EpisodeDataset) -> None:
@@ -273,8 +216,7 @@ def _require_same(ours: EpisodeDataset, theirs: EpisodeDataset) -> None:
     if carries != others_carry:
         bare = theirs if carries else ours
         raise UserError(
-            f"{bare.source} carries no spec, but the other data do; write it with one first: "
-            f"ttm data convert {bare.source} TO"
+            f"{bare.source} carries no spec, others do; first: ttm data convert {bare.source} TO"
         )
     other_spec = theirs.spec
     if not carries and other_spec.action_size == ours.spec.action_size:
@@ -290,10 +232,8 @@ def write_demos(
 ) -> None:
     """Copy the demos of `episodes` to the new file `path`, as demo_0, demo_1, … in their order.
 
-    Every member and attribute of a demo is copied as it is stored, including those that this
-    project does not read. Of the files' attributes those are kept that all files share.
-
-    masks: the filter keys of each episode; None keeps those that it has.
+    Every member and attribute of a demo is copied. Of the files' attributes those are kept that all
+    files share. masks: the filter keys of each episode; None keeps those that it has.
     """
     attributes = shared_attributes({episode.path for episode in episodes})
     members: dict[str, list[bytes]] = defaultdict(list)
@@ -345,17 +285,13 @@ def shared_attributes(paths: Iterable[Path]) -> dict[str, Any]:
     (first, shared), *others = found.items()
     for path, attributes in others:
         for name in MEANING:
-            if not _same(shared.get(name), attributes.get(name)):
+            if decoded(shared.get(name)) != decoded(attributes.get(name)):
                 raise UserError(
-                    f"{first} and {path} differ in the attribute '{name}'; one file cannot hold "
-                    "both: convert one of them with ttm data convert, or keep them apart"
+                    f"{first} and {path} differ in the attribute '{name}'; keep them apart, or convert one"
                 )
         known = _alike(json_object(shared.get("env_args")), json_object(attributes.get("env_args")))
-        shared = {
-            key: value
-            for key, value in shared.items()
-            if key in attributes and _same(value, attributes[key])
-        }
+        both = {key: value for key, value in shared.items() if key in attributes}
+        shared = {key: each for key, each in both.items() if np.array_equal(each, attributes[key])}
         if "env_args" not in shared and known:
             shared["env_args"] = json.dumps(known)
     return {name: value for name, value in shared.items() if name not in OWN}
@@ -369,7 +305,3 @@ def _alike(mine: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
         elif key in other and value == other[key]:
             found[key] = value
     return found
-
-
-def _same(mine: Any, other: Any) -> bool:
-    return bool(np.array_equal(mine, other))

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import groupby
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -66,11 +67,10 @@ from ttm.policy.spec import CameraSpec, PolicySpec
 class DataCheckCommand:
     """Check every episode of a data set, and name each fault with its file, demo, tick and remedy.
 
-    Finds: files that are truncated or cannot be read, missing datasets, lengths that differ, NaN,
-    actions outside their limits, frames that repeat or do not decode, timestamps that run
-    backwards, repeat or leave gaps, loss weights below 0, specs that differ between files, masks
-    that name demos which are not there, episodes that occur twice, data that lie elsewhere. With the
-    same choices, it fails whenever training would refuse the data.
+    Finds: files that cannot be read, missing datasets, lengths that differ, NaN, actions outside their
+    limits, frames that repeat or do not decode, timestamps that run backwards, repeat or leave gaps, loss
+    weights below 0, specs that differ between files, masks that name demos which are not there, episodes
+    that occur twice, data that lie elsewhere. It fails whenever training would refuse the data.
 
     The exit code is 0 if there is no fault (warnings allowed), 1 if there are faults, and 2 if
     there is no data set, or a choice does not fit it.
@@ -135,9 +135,8 @@ class CheckReport:
 def check_dataset(path: str | Path, choices: Choices | None = None) -> CheckReport:
     """Look for faults in every file of a data set: an HDF5 file, a folder, or a glob.
 
-    Damaged files are part of the report. There is at least one fault if `open_dataset` with the
-    same choices would refuse the data set. Raises `UserError` if there is no file, or if a choice
-    does not fit the data.
+    There is at least one fault if `open_dataset` with the same choices would refuse the data set. Raises
+    `UserError` if there is no file, or if a choice does not fit the data.
     """
     return _Check(Path(path), choices or Choices()).report()
 
@@ -170,8 +169,8 @@ class _Check:
                 faults.append(Fault(self._path, None, None, what, remedy, is_warning=True))
         if all(fault.is_warning for fault in faults):
             faults += _opening_faults(self._path, self._choices)
-        lengths = self._lengths
-        return CheckReport(tuple(faults), len(self._files), len(lengths), sum(lengths), members)
+        count, ticks = len(self._lengths), sum(self._lengths)
+        return CheckReport(tuple(faults), len(self._files), count, ticks, members)
 
     def _description(self) -> Description | None:
         """Return the description of the demos that allow one; None if there are none.
@@ -194,11 +193,10 @@ class _Check:
 
     def _action_size(self, demo: Demo) -> int | None:
         """Return the number of action dimensions of a demo; None if it cannot be described by itself."""
-        try:
+        with suppress(UserError):
             found = survey([demo], allow_external=self._choices.allow_external)
             return int(found.actions[0].shape[1])
-        except UserError:
-            return None
+        return None
 
     def _of_file(self, path: Path) -> Iterator[Fault]:
         try:
@@ -214,23 +212,20 @@ class _Check:
     def _file_faults(self, file: Any, path: Path, names: Sequence[str]) -> Iterator[Fault]:
         """Find the faults of an open file with demos of these names, apart from those of the demos."""
         found: list[tuple[str, str]] = []
+        carries = path in self._specs
         if not names:
-            remedy = "move it elsewhere, or give a robomimic file"
-            found.append(("it has no demo (data/demo_0, …)", remedy))
+            found.append(("it has no demo (data/demo_0, …)", "give a robomimic file"))
         if self._described is None:
             remedy = "repair the files named here, or give --spec"
             found.append(("no spec can be inferred from any file", remedy))
-        elif path in self._specs:
+        elif carries:
+            spec, own = self._described.spec, self._specs[path]
             try:
-                self._described.spec.require_compatible(
-                    self._specs[path], theirs="this one", ours="the first file"
-                )
+                spec.require_compatible(own, theirs="this one", ours="the first file")
             except UserError as error:
-                remedy = "keep the two kinds in different folders"
-                found.append((f"another spec: {error}", remedy))
-        if self._specs and path not in self._specs:
-            remedy = "keep it in another folder, or write the others' into it"
-            found.append(("it carries no ttm_spec, others do", remedy))
+                found.append((f"another spec: {error}", "keep the two kinds in different folders"))
+        if self._specs and not carries:
+            found.append(("it carries no ttm_spec, others do", "keep it in another folder"))
         masks = read_masks(file)
         for what, remedy in (*found, *mask_problems(masks, names)):
             yield Fault(path, None, None, what, remedy)
@@ -239,8 +234,7 @@ class _Check:
                 what = f"mask/{key} names it, but it is not there"
                 yield Fault(path, name, None, what, f"take it out of mask/{key}")
         for name in sorted(set(masks.get("train", [])) & set(masks.get("valid", []))):
-            what = "it is in mask/train and in mask/valid"
-            remedy = "take it out of one: the validation error would be too low"
+            what, remedy = "it is in mask/train and in mask/valid", "take it out of one"
             yield Fault(path, name, None, what, remedy, is_warning=True)
 
     def _of_demo(self, file: Any, path: Path, name: str) -> list[Fault]:
@@ -251,18 +245,16 @@ class _Check:
         length, faults = 0, []
         try:
             group = demo_group(file, name)
-            if self._described is None:
-                # This raises what is wrong with the demo.
+            if self._described is None:  # what is wrong with the demo is raised
                 survey([(path, name)], allow_external=self._choices.allow_external)
             else:
-                spec = self._described.spec
-                if path in self._specs and not self._choices.changes_spec:
+                spec, is_inferred = self._described.spec, path not in self._specs
+                if not is_inferred and not self._choices.changes_spec:
                     spec = self._specs[path]
                 cameras = {key: each.of_file(file) for key, each in self._described.cameras.items()}
-                demo = _DemoCheck(path, name, group, spec, path not in self._specs, cameras)
+                demo = _DemoCheck(path, name, group, spec, is_inferred, cameras)
                 faults = list(demo.structure_faults()) or demo.content_faults()
-                actions: Any = find_member(group, "actions")
-                length = len(actions) if getattr(actions, "shape", None) else 0
+                length = (getattr(find_member(group, "actions"), "shape", None) or (0,))[0]
         except UserError as error:
             faults = [Fault.of_error(path, name, error)]
         except READ_ERRORS as error:
@@ -276,12 +268,11 @@ def leftovers(files: Sequence[Path]) -> Iterator[Fault]:
     """Find recordings that were never finished, in the folders of the files."""
     for folder in sorted({file.parent for file in files}):
         partials = sorted(folder.glob(f".*{PARTIAL_SUFFIX}"))
+        what = "it was never finished: the program that wrote it was killed"
+        remedy = "delete it, or start a recorder, which deletes its own"
         if partials and is_written_in(folder):
             what = "it is being written, or was left by a program that was killed"
-            remedy = "check again when nobody writes in this folder; on a drive without locks, delete it then"
-        else:
-            what = "it was never finished: the program that wrote it was killed"
-            remedy = "delete it, or start a recorder, which deletes its own"
+            remedy = "check again when nobody writes here; on a drive without locks, delete it then"
         for partial in partials:
             yield Fault(partial, None, None, what, remedy, is_warning=True)
 
@@ -300,11 +291,10 @@ def _opening_faults(path: Path, choices: Choices) -> Iterator[Fault]:
         yield Fault.of_error(path, None, error)
         return
     for first, *others in copies:
-        for copy in others:
-            what = f"it is a copy of {episodes[first].path} {episodes[first].name}"
-            remedy = "keep one of them; training holds copies of held-out episodes out too"
-            at = episodes[copy]
-            yield Fault(at.path, at.name, None, what, remedy, is_warning=True)
+        what = f"it is a copy of {episodes[first].path} {episodes[first].name}"
+        remedy = "keep one of them; training holds copies of held-out episodes out too"
+        for copy in (episodes[index] for index in others):
+            yield Fault(copy.path, copy.name, None, what, remedy, is_warning=True)
     if not len(training):
         what = "every episode is held out, so there is nothing to train on"
         yield Fault(path, None, None, what, "name some in mask/train, or record more")
@@ -385,7 +375,7 @@ class _DemoCheck:
         """Return the faults of the values; what cannot be read is one of them."""
         checks = [self._length_faults(), self._value_faults(), self._weight_faults()]
         checks += [self._clock_faults(), self._fact_faults()]
-        checks += [self._frame_faults(camera) for camera in self.spec.cameras]
+        checks += map(self._frame_faults, self.spec.cameras)
         faults: list[Fault] = []
         for check in checks:
             try:
@@ -438,9 +428,10 @@ class _DemoCheck:
                 continue
             with np.errstate(over="ignore"):  # what float32 cannot hold becomes infinite
                 values = np.atleast_2d(self.group[key][()].T).T.astype(np.float32)  # (T, K)
-            found = {"NaN or infinite": ~np.isfinite(values)}
+            finite = np.isfinite(values)
+            found = {"NaN or infinite": ~finite}
             if not key.startswith("obs/"):
-                found[f"beyond {LARGEST:g}"] = np.isfinite(values) & (np.abs(values) > LARGEST)
+                found[f"beyond {LARGEST:g}"] = finite & (np.abs(values) > LARGEST)
             for words, bad in found.items():
                 for first, last in runs(bad.any(axis=1)):
                     where = np.flatnonzero(bad[first : last + 1].any(axis=0)).tolist()
@@ -466,17 +457,18 @@ class _DemoCheck:
         if "loss_weights" not in self.group:
             return
         stored = self.group["loss_weights"]
-        if stored.ndim != 1:
-            yield self.fault(f"loss_weights has shape {stored.shape}, not (T,)", remedy)
-        elif stored.dtype.kind not in "fiub":
-            yield self.fault(f"loss_weights holds {stored.dtype}, not numbers", remedy)
-        else:
-            with np.errstate(over="ignore"):
-                weights = np.asarray(stored, dtype=np.float32)
-            large = np.isfinite(weights) & (weights > LARGEST)
-            wrong = ~usable_weights(weights) & ~large
-            yield from self.run_faults(wrong, "loss_weights is NaN, infinite or below 0", remedy)
-            yield from self.run_faults(large, f"loss_weights is beyond {LARGEST:g}", remedy)
+        if stored.ndim != 1 or stored.dtype.kind not in "fiub":
+            what = (
+                f"loss_weights has shape {stored.shape} and {stored.dtype} values, not numbers (T,)"
+            )
+            yield self.fault(what, remedy)
+            return
+        with np.errstate(over="ignore"):
+            weights = np.asarray(stored, dtype=np.float32)
+        large = np.isfinite(weights) & (weights > LARGEST)
+        wrong = ~usable_weights(weights) & ~large
+        yield from self.run_faults(wrong, "loss_weights is NaN, infinite or below 0", remedy)
+        yield from self.run_faults(large, f"loss_weights is beyond {LARGEST:g}", remedy)
 
     def _clock_faults(self) -> Iterator[Fault]:
         """Find timestamps that run backwards, repeat, leave gaps, or contradict the spec's rate."""
@@ -491,13 +483,11 @@ class _DemoCheck:
         for first, last in runs(steps < 0):
             ticks = ticks_text(first + 1, last + 1)
             what = f"timestamps run backwards by {-steps[first]:.3f} s {ticks}"
-            remedy = f"{LEAVE_OUT}; was the clock set, or another sensor's stamp taken?"
-            yield self.fault(what, remedy, first + 1)
-        remedy = f"{LEAVE_OUT}; the recorder read the sensors faster than they answered"
-        yield from self.run_faults(steps == 0, "timestamps repeat", remedy, offset=1)
+            yield self.fault(what, LEAVE_OUT, first + 1)
+        yield from self.run_faults(steps == 0, "timestamps repeat", LEAVE_OUT, offset=1)
         for tick in np.flatnonzero(steps > MAX_GAP_PERIODS * period).tolist():
             what = f"gap of {steps[tick]:.3f} s before tick {tick + 1}; the control period is {period:.3f} s"
-            remedy = f"{LEAVE_OUT}, or split it there; was the recorder's machine overloaded?"
+            remedy = f"{LEAVE_OUT}, or split it there"
             yield self.fault(what, remedy, tick + 1)
         median_s, rate_hz = float(np.median(steps)), self.spec.rate_hz
         if median_s > 0 and abs(1 / median_s - rate_hz) > RATE_TOLERANCE * rate_hz:
@@ -508,10 +498,9 @@ class _DemoCheck:
     def _frame_faults(self, camera: CameraSpec) -> Iterator[Fault]:
         """Find faults of the frames of one camera.
 
-        A frame that is byte-identical to the one before was not renewed by the camera. `STUCK_REPEATS`
-        of them in a row are a fault if the robot moved meanwhile, or if there is no proprioception that
-        would show it. Fewer repeats, or repeats while the robot stands still, are a warning, because
-        simulated cameras have no noise.
+        `STUCK_REPEATS` frames in a row that equal the one before to the byte are a fault if the robot moved
+        meanwhile, or if no proprioception would show it. Other repeats are a warning, because simulated
+        cameras have no noise.
         """
         key = f"obs/{camera.name}"
         stored = self.group[key]
@@ -527,8 +516,7 @@ class _DemoCheck:
         for first, last in runs(repeats):
             what = f"{key} repeats the frame before it {ticks_text(first, last)}"
             if last - first + 1 >= STUCK_REPEATS and not self._stands_still(first - 1, last):
-                remedy = f"{LEAVE_OUT}; did the camera's driver stall?"
-                yield self.fault(f"{what} while the robot moves", remedy, first)
+                yield self.fault(f"{what} while the robot moves", LEAVE_OUT, first)
             else:
                 remedy = "nothing to do if the scene stood still; otherwise the camera is slow"
                 yield self.fault(what, remedy, first, is_warning=True)
@@ -548,15 +536,11 @@ class _DemoCheck:
                 yield self.fault(f"{where} has shape {found}, others {shape}", LEAVE_OUT, tick)
 
     def _stands_still(self, first: int, last: int) -> bool:
-        vectors = [
-            np.asarray(self.group[f"obs/{vector.name}"][first : last + 1], np.float64)
-            for vector in self.spec.proprioception
-        ]
+        keys = (f"obs/{vector.name}" for vector in self.spec.proprioception)
+        vectors = [np.asarray(self.group[key][first : last + 1], np.float64) for key in keys]
         # A vector that is shorter than the frames has no values here.
-        recorded = [values for values in vectors if len(values)]
-        return bool(recorded) and all(
-            np.ptp(values, axis=0).max(initial=0.0) <= STILL_RANGE for values in recorded
-        )
+        spans = [np.ptp(values, axis=0).max(initial=0.0) for values in vectors if len(values)]
+        return bool(spans) and max(spans) <= STILL_RANGE
 
 
 def print_report(report: CheckReport, console: Console) -> None:
@@ -564,15 +548,13 @@ def print_report(report: CheckReport, console: Console) -> None:
     plain: dict[str, Any] = {"soft_wrap": True, "markup": False, "highlight": False}
     for line in member_lines(report.members):
         console.print(line, **plain)
-    current: Path | None = None
-    for fault in report.faults:
-        if fault.path != current:
-            current = fault.path
-            console.print(str(current), style="bold", **plain)
-        label = "[yellow]warning[/yellow]" if fault.is_warning else "[red]fault[/red]  "
-        tick = "" if fault.tick is None else f" tick {fault.tick}"
-        console.print(f"  {label} {fault.demo or 'file'}{tick}: ", end="", highlight=False)
-        console.print(printable(f"{fault.what} -> {fault.remedy}"), **plain)
+    for path, faults in groupby(report.faults, key=lambda fault: fault.path):
+        console.print(str(path), style="bold", **plain)
+        for fault in faults:
+            label = "[yellow]warning[/yellow]" if fault.is_warning else "[red]fault[/red]  "
+            tick = "" if fault.tick is None else f" tick {fault.tick}"
+            console.print(f"  {label} {fault.demo or 'file'}{tick}: ", end="", highlight=False)
+            console.print(printable(f"{fault.what} -> {fault.remedy}"), **plain)
     colour = "red" if report.num_errors else "green"
     scope = f"{report.num_episodes} episodes ({report.num_ticks} ticks) of {report.num_files} files"
     verdict = f"[{colour}]{report.num_errors} faults[/{colour}], {report.num_warnings} warnings"

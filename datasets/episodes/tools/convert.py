@@ -95,8 +95,7 @@ def convert_dataset(
 ) -> Conversion:
     """Convert the data set `source`, whose format is recognised, to the format `to` at `target`.
 
-    One episode is in memory at a time, and of its frames a few. `target` appears when all is
-    written. Raises `UserError` if a format is unknown, data do not fit, or `target` exists.
+    Raises `UserError` if a format is unknown, data do not fit, or `target` exists.
     """
     options = options or ConvertOptions()
     require_above_0({"--rate-hz": options.rate_hz})
@@ -132,13 +131,11 @@ def convert_dataset(
             opened = load(name, f"{FORMATS[name].reader}:read_source")(source, options)
             require_plain(opened.spec)
             write_whole(target, write, contents=contents, overwrite=overwrite)
+    except UserError:
+        raise
     except DAMAGE as error:
-        if isinstance(error, UserError):
-            raise
-        raise UserError(
-            f"{source} cannot be converted; as {name} it is damaged, or of another kind than is known "
-            f"({type(error).__name__}: {error})"
-        ) from error
+        what = f"{source} cannot be converted; as {name} it is damaged, or of an unknown kind"
+        raise UserError(f"{what} ({type(error).__name__}: {error})") from error
     return Conversion(name, opened.num_episodes, num_ticks, opened.notes)
 
 
@@ -148,8 +145,7 @@ def write_whole(
     """Let `write` make a file or folder at a partial name, and then rename it to `target`.
 
     A kill at any moment leaves either nothing or what was there before at `target`, beside a hidden
-    `.<name>.partial` that no reader takes for data and that the next try replaces. Only between
-    the two renames that replace a folder, the old one has the name `.<name>.old`.
+    `.<name>.partial`. Only between the two renames that replace a folder, the old one is `.<name>.old`.
 
     contents: glob patterns of what may be in a folder that is overwritten.
     Raises `UserError` if `target` exists and may not be overwritten, or cannot be written.
@@ -167,7 +163,7 @@ def write_whole(
                 _remove(partial)
     except OSError as error:
         raise UserError(
-            f"cannot write {target} ({one_line(error.strerror or error)}); is there space, and may you write?"
+            f"cannot write {target} ({one_line(error.strerror or error)}); is there space?"
         ) from error
 
 
@@ -182,8 +178,7 @@ def refuse_overwriting(target: Path, contents: Iterable[str], overwrite: bool) -
     other = [name for name in names if not any(fnmatch(name, each) for each in patterns)]
     if other:
         raise UserError(
-            f"{target} holds {min(other)}, which is no part of a data set of this format; "
-            "--overwrite does not replace it: give another name"
+            f"{target} holds {min(other)}, which is no part of such a data set; give another name"
         )
 
 

@@ -29,7 +29,7 @@ from ttm.datasets.hdf5 import find_member, one_line, outside_fault, writing_in
 from ttm.datasets.layout import SUFFIXES
 from ttm.datasets.reader import EpisodeReader
 from ttm.policy.errors import UserError, options, require_at_least
-from ttm.policy.files import flush_to_disk, partial_path, publish_partial, write_json
+from ttm.policy.files import flush_to_disk, partial_path, replacing, write_json
 
 EMBEDDING = "language_embedding"  # the one dataset of a demo whose first dimension is never time
 BLOCK_BYTES = 2**25  # about as much of a dataset is in memory at a time
@@ -104,8 +104,8 @@ class DataLabelCommand:
         """Label and print how many episodes there are; return the exit code."""
         if self.demo is not None and not Path(self.path).expanduser().is_file():
             raise UserError(f"--demo {self.demo} is of one file, and {self.path} is none; name it")
-        edited = label_episodes(self.path, self.labels, self.demo)
-        _print_done(f"{self.path}: labelled {edited.count} episodes", edited.folder)
+        count, folder = label_episodes(self.path, self.labels, self.demo)
+        _print_done(f"{self.path}: labelled {count} episodes", folder)
         return 0
 
 
@@ -130,8 +130,8 @@ class DataDeleteCommand:
         """Delete and print how many episodes went; return the exit code."""
         if not self.episodes:
             raise UserError("no file is named; give the HDF5 files to delete")
-        edited = delete_episodes(self.episodes, self.demo)
-        _print_done(f"deleted {edited.count} episodes", edited.folder)
+        count, folder = delete_episodes(self.episodes, self.demo)
+        _print_done(f"deleted {count} episodes", folder)
         return 0
 
 
@@ -169,16 +169,6 @@ def _print_done(what: str, place: Path) -> None:
     print(f'{what}\nto undo: ttm data undo "{place}"')
 
 
-@dataclass(frozen=True)
-class Edited:
-    """What `label_episodes` or `delete_episodes` changed."""
-
-    count: int
-    """The number of episodes."""
-    folder: Path
-    """What `undo_edit` takes to undo it."""
-
-
 def trim_episode(path: Path, start: int, stop: int | None, demo: str | None = None) -> int:
     """Keep the ticks `start` to `stop` - 1 (None: to the end) of one episode; return how many there are.
 
@@ -189,8 +179,7 @@ def trim_episode(path: Path, start: int, stop: int | None, demo: str | None = No
     end = length if stop is None else stop
     if not 0 <= start < end <= length:
         raise UserError(
-            f"{path}: {episode.name} has ticks 0 to {length - 1}; ticks {start} to {end - 1} are no part "
-            "of them: give --start and --stop within, --stop above --start"
+            f"{path}: {episode.name} has ticks 0 to {length - 1}; give --start and --stop among them"
         )
     if end - start == length:
         raise UserError(f"{path}: these are all {length} ticks; give --start or --stop")
@@ -200,39 +189,35 @@ def trim_episode(path: Path, start: int, stop: int | None, demo: str | None = No
     return end - start
 
 
-def label_episodes(path: str | Path, labels: Labels, demo: str | None = None) -> Edited:
-    """Write labels into all episodes of a file, folder or glob.
+def label_episodes(path: str | Path, labels: Labels, demo: str | None = None) -> tuple[int, Path]:
+    """Write labels into all episodes of a file, folder or glob; return their number, and what to undo.
 
-    demo: only this one, of one file. A new instruction drops the sentence embedding of the old one.
-    Episodes that cannot be opened are labelled too, since an instruction that is no text is such a reason.
-    Raises `UserError` if a file is damaged, and then leaves all as they were.
+    demo: only this one, of one file. Episodes that cannot be opened are labelled too, since an instruction
+    that is no text is such a reason. Raises `UserError` if a file is damaged, and then changes none.
     """
     if labels == Labels():
         raise UserError("nothing to write; give --instruction, --success or --task")
     if labels.instruction is not None and not labels.instruction.strip():
         raise UserError("--instruction is empty; give the words that the robot followed")
     place = Path(path).expanduser()
-    if demo is not None:
-        files, count = [place], 1
-        _require_demo(place, demo)
-    else:
-        files = find_files(path)
-        count = sum(len(_names(file)) for file in files)
-        if not count:
-            raise UserError(f"{path} has no episode (data/demo_0, …); check the path")
+    files = find_files(path) if demo is None else [place]
+    names = {file: _names(file, demo) for file in files}
+    count = sum(map(len, names.values()))
+    if not count:
+        raise UserError(f"{path} has no episode (data/demo_0, …); check the path")
     folder = place if place.is_dir() else _common_folder(files)
 
     def label(file: Path) -> None:
         with changed_in_place(file) as opened:
-            for name in [demo] if demo else demo_names(opened):
+            for name in names[file]:
                 _write_labels(demo_group(opened, name), labels)
 
     history_of(folder).change("label", files, label)
-    return Edited(count, folder)
+    return count, folder
 
 
-def delete_episodes(paths: Sequence[Path], demo: str | None = None) -> Edited:
-    """Delete episode files, or the one demo of a file of several.
+def delete_episodes(paths: Sequence[Path], demo: str | None = None) -> tuple[int, Path]:
+    """Delete episode files, or the one demo of a file of several; return the number, and what to undo.
 
     Damaged files can be deleted too, and count as one. Raises `UserError` for what is no episode file.
     """
@@ -241,17 +226,20 @@ def delete_episodes(paths: Sequence[Path], demo: str | None = None) -> Edited:
         if not path.is_file() or path.suffix not in SUFFIXES:
             raise UserError(f"{path} is no episode file; name the HDF5 files to delete")
     folder = _common_folder(paths)
-    if demo is None:
-        count = sum(_count(path) for path in paths)
+    if demo is not None:
+        if len(paths) != 1:
+            raise UserError(f"--demo {demo} is of one file, but there are {len(paths)}; name one")
+        _names(paths[0], demo)
+    counts = []
+    for path in paths:
+        counts.append(1)
+        with suppress(UserError):
+            counts[-1] = max(len(_names(path)), 1)
+    if demo is None or counts == [1]:
         history_of(folder).change("delete", paths, Path.unlink)
-        return Edited(count, folder)
-    if len(paths) != 1:
-        raise UserError(f"--demo {demo} is of one file, but there are {len(paths)}; name one")
-    _require_demo(paths[0], demo)
-    if _count(paths[0]) == 1:
-        return delete_episodes(paths)
+        return sum(counts), folder
     history_of(folder).change(f"delete {demo}", paths, lambda file: write_again(file, demo, None))
-    return Edited(1, folder)
+    return 1, folder
 
 
 def undo_edit(place: Path) -> Edit:
@@ -274,16 +262,13 @@ def _write_labels(demo: h5py.Group, labels: Labels) -> None:
         demo.attrs["success"] = labels.success == "true"
 
 
-def _require_demo(path: Path, demo: str) -> None:
-    """Raise `UserError` unless the file has the demo, be it one that can be opened or not."""
-    names = _names(path)
-    if demo not in names:
-        raise UserError(f"{path} has no episode '{demo}'; it has: {', '.join(names) or 'none'}")
-
-
-def _names(path: Path) -> list[str]:
+def _names(path: Path, demo: str | None = None) -> list[str]:
+    """Return the names of the demos of a file, or `demo` alone. They need not be such as can be opened."""
     with open_file(path) as file:
-        return demo_names(file)
+        names = demo_names(file)
+    if demo is not None and demo not in names:
+        raise UserError(f"{path} has no episode '{demo}'; it has: {', '.join(names) or 'none'}")
+    return names if demo is None else [demo]
 
 
 def _common_folder(files: Sequence[Path]) -> Path:
@@ -293,20 +278,11 @@ def _common_folder(files: Sequence[Path]) -> Path:
     return files[0].parent if shared == folders[0] else shared
 
 
-def _count(path: Path) -> int:
-    """Return the number of episodes in a file; 1 if it is damaged."""
-    with suppress(UserError):
-        return max(len(_names(path)), 1)
-    return 1
-
-
 def write_again(path: Path, name: str, ticks: slice | None) -> None:
     """Write the file `path` again: of the demo `name` some ticks, or nothing, and all else as it is.
 
     All datasets of the demo that have a row for each tick are cut, also those that this project does
-    not read. They keep their types, compression and attributes.
-
-    A kill at any moment leaves the old file or the new one. Raises `UserError` if the file is damaged.
+    not read. They keep their types, compression and attributes. Raises `UserError` for a damaged file.
     """
     with _replacing(path) as partial, open_file(path) as source, h5py.File(partial, "w") as target:
         target.attrs.update(source.attrs)
@@ -335,34 +311,26 @@ def write_again(path: Path, name: str, ticks: slice | None) -> None:
 def changed_in_place(path: Path) -> Iterator[Any]:
     """Yield a copy of the file `path`, opened for writing, that takes its place in the end."""
     with _replacing(path) as partial:
-        with path.open("rb") as source, partial.open("wb") as target:
-            while block := source.read(BLOCK_BYTES):
-                target.write(block)
+        shutil.copyfile(path, partial)
         try:
             with h5py.File(partial, "r+") as file:
                 yield file
+        except UserError:
+            raise
         except READ_ERRORS as error:
-            if isinstance(error, UserError):
-                raise
             raise damaged(path, f"it cannot be changed ({error})") from error
 
 
 @contextmanager
 def _replacing(path: Path) -> Iterator[Path]:
     """Yield a temporary file that becomes `path` in the end. An exception leaves `path` as it is."""
-    partial = partial_path(path)
     free, needed = shutil.disk_usage(path.parent).free, path.stat().st_size + MARGIN_BYTES
     if free < needed:  # HDF5 crashes if the disk becomes full while it copies
         raise UserError(
-            f"{path}: writing it anew takes {needed / 2**20:.0f} MiB, and {free / 2**20:.0f} MiB are "
-            "free; make space"
+            f"{path}: {needed / 2**20:.0f} MiB are needed, {free / 2**20:.0f} MiB are free; make space"
         )
-    with writing_in(path.parent):
-        try:
-            yield partial
-            publish_partial(path)
-        finally:
-            partial.unlink(missing_ok=True)
+    with writing_in(path.parent), replacing(path) as partial:
+        yield partial
 
 
 def _cut_group(source: Any, target: Any, ticks: slice, length: int) -> None:
@@ -414,11 +382,8 @@ class Edit:
 class History:
     """Earlier versions of the episodes in `folder`, at any depth, kept so that each change can be undone.
 
-        <folder>/.ttm_undo/000003/edit.json    what was done to which files, and what they were then
-        <folder>/.ttm_undo/000003/0, 1, …      the files as they were before
-
-    The earlier versions are hard links where the file system has them, so that keeping one takes no time,
-    and space only for what was changed. Readers of episodes skip hidden folders.
+    <folder>/.ttm_undo/000003/edit.json    what was done to which files, and what they were then
+    <folder>/.ttm_undo/000003/0, 1, …      the files as they were before: hard links, if there are such
     """
 
     def __init__(self, folder: Path) -> None:
@@ -428,8 +393,7 @@ class History:
     def change(self, what: str, files: Sequence[Path], change: Callable[[Path], None]) -> None:
         """Keep all files as they are, and then let `change` change each.
 
-        If it raises, all files are put back, and the error goes on. After a kill in between, `undo`
-        puts them back.
+        If it raises, all files are put back. After a kill in between, `undo` puts them back.
         """
         with self._locked():
             entry = self._keep(what, files)
@@ -449,17 +413,13 @@ class History:
         with self._locked():
             entries = self._entries()
             if not entries:
-                raise UserError(
-                    f"nothing to undo in {self.folder}; name the folder or file that was edited"
-                )
+                raise UserError(f"nothing to undo in {self.folder}; name what was edited")
             edited, files, after = self._read(entries[-1])
             for number, (file, state) in enumerate(zip(files, after, strict=True)):
                 is_kept = (entries[-1] / str(number)).exists()  # or else an undo before put it back
                 if is_kept and state not in ("unknown", _state(file)):
                     what = "was changed again" if state else "was recorded again"
-                    raise UserError(
-                        f"{file} {what} since the edit, and undoing would lose it; move it elsewhere first"
-                    )
+                    raise UserError(f"{file} {what} since the edit; move it elsewhere first")
             self._restore(entries[-1])
         return Edit(edited, tuple(files))
 
@@ -468,7 +428,7 @@ class History:
         return len(self._entries())
 
     def forget(self) -> int:
-        """Delete all earlier versions, which frees their space; return how many changes they were of."""
+        """Delete all earlier versions; return how many changes they were of."""
         with self._locked():
             entries = self._entries()
             for entry in entries:
@@ -484,8 +444,7 @@ class History:
                 yield
         except OSError as error:
             raise UserError(
-                f"cannot change {self.folder} ({one_line(error.strerror or error)}); is there space, and "
-                "may you write?"
+                f"cannot change {self.folder} ({one_line(error.strerror or error)}); may you write?"
             ) from error
 
     def _entries(self) -> list[Path]:
@@ -494,8 +453,8 @@ class History:
 
     def _keep(self, what: str, files: Sequence[Path]) -> Path:
         """Return the new entry, which has its name when all files are kept."""
-        entries = self._entries()
-        entry = self._store / f"{int(entries[-1].name) + 1 if entries else 0:06d}"
+        number = max((int(entry.name) for entry in self._entries()), default=-1) + 1
+        entry = self._store / f"{number:06d}"
         partial = partial_path(entry)
         shutil.rmtree(partial, ignore_errors=True)  # of a change that was killed
         partial.mkdir()
@@ -531,8 +490,7 @@ class History:
             return str(data["what"]), files, list(after)
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise UserError(
-                f"{entry}: it does not say what was changed ({one_line(error)}); move its files to "
-                "where you want them"
+                f"{entry} does not say what was changed ({one_line(error)}); put its files back yourself"
             ) from error
 
     def _restore(self, entry: Path) -> None:
@@ -563,6 +521,4 @@ def _drop(entry: Path) -> None:
 
 
 def _state(file: Path) -> State:
-    if not file.exists():
-        return None
-    return [file.stat().st_size, file.stat().st_mtime_ns]
+    return [file.stat().st_size, file.stat().st_mtime_ns] if file.exists() else None

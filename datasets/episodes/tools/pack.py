@@ -80,18 +80,12 @@ def pack_dataset(options: DataPackCommand) -> tuple[int, int, int]:
     require_apart(source, out)
     episodes = open_dataset(source, choices=options.choices)
     if not episodes.spec.cameras:
-        raise UserError(
-            f"{source} has no camera whose frames could be packed; train on it as it is"
-        )
+        raise UserError(f"{source} has no camera whose frames could be packed")
     size = (options.image_size, options.image_size)
     spec = resized_spec(episodes.spec, {camera.name: size for camera in episodes.spec.cameras})
+    own = has_own_spec(episodes) or options.choices.changes_spec
     with_spec = fits_spec(
-        Source(
-            spec,
-            len(episodes),
-            recordings=lambda: (_recording(episode, spec) for episode in episodes),
-            has_own_spec=has_own_spec(episodes) or options.choices.changes_spec,
-        )
+        Source(spec, len(episodes), lambda: (_recording(each, spec) for each in episodes), own)
     )
     parts = list(_parts(episodes, spec, options.file_gib * 2**30))
 
@@ -130,10 +124,8 @@ def _parts(
 
 
 def _recording(episode: EpisodeReader, spec: PolicySpec) -> Recording:
-    cameras = {
-        camera.name: FrameStream(partial(_frames, episode, camera)) for camera in spec.cameras
-    }
-    return replace(recording_of(episode), cameras=cameras)
+    streams = {each.name: FrameStream(partial(_frames, episode, each)) for each in spec.cameras}
+    return replace(recording_of(episode), cameras=streams)
 
 
 def _frames(episode: EpisodeReader, camera: CameraSpec) -> Iterator[Frames]:

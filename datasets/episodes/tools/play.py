@@ -1,14 +1,12 @@
-"""`ttm data play`: an episode as a film, or as a recording for the viewer of rerun."""
+"""`ttm data play`: an episode as a film."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
 from textwrap import shorten
-from types import MappingProxyType, TracebackType
+from types import TracebackType
 from typing import Annotated, Any, TypeVar
 
 import imageio
@@ -26,12 +24,14 @@ from ttm.datasets.frames import Frames
 from ttm.datasets.hdf5 import one_line
 from ttm.datasets.reader import EpisodeReader, Floats
 from ttm.policy.errors import UserError
-from ttm.policy.files import partial_path, publish_partial
 
+FILMS = (".mp4", ".webp")
 HOLD_S = 1.5  # how long the last frame stays, so that one sees how the episode ended
 BLOCK = 32  # frames of each camera that are read at a time
 LATEST_S = 2**32  # no capture time is later; it is in the year 2106
-RERUN = ".rrd"
+REPEATS = (
+    3  # each frame of an .mp4 is shown so often: some browsers stutter below 10 frames a second
+)
 
 DPI = 100
 WIDTH, HEADER, CAMERAS, CHART, FOOTER = 9.6, 0.5, 3.0, 0.85, 0.45
@@ -46,13 +46,11 @@ class DataPlayCommand:
     """Write an episode as a film in real time: its cameras, and below them what it did and felt.
 
     Each part of the action and each vector of proprioception has a chart over the ticks, in which a line
-    marks the tick that is shown. A dashed line is what was executed in place of the action. With a name
-    that ends in .rrd, write it for the viewer of rerun instead.
+    marks the tick that is shown. A dashed line is what was executed in place of the action.
 
     For example:
       ttm data play my_episodes/episode_00003.hdf5
       ttm data play week.hdf5 --demo demo_12 --out demo_12.webp
-      ttm data play my_episodes/episode_00003.hdf5 --out episode.rrd
     """
 
     episode: Annotated[Positional[Path], arg(metavar="EPISODE")]
@@ -60,19 +58,18 @@ class DataPlayCommand:
     demo: str | None = None
     """Which episode of the file, such as demo_3, if it has several."""
     out: Path | None = None
-    """The film: .mp4 (H.264, which every browser plays), or .webp (a moving picture for pages); or .rrd
-    for rerun. None takes the name of the episode with .mp4, in this folder."""
+    """The film: .mp4 (H.264, which every browser plays), or .webp (a moving picture for pages). None takes
+    the name of the episode with .mp4, in this folder."""
 
     def run(self) -> int:
         """Write the film and print its path; return the exit code."""
         episode = EpisodeReader.open(self.episode, self.demo)
         suffix = "" if self.demo is None else f"_{self.demo}"
         target = self.out or Path(f"{self.episode.stem}{suffix}.mp4")
-        if target.suffix not in {*WRITERS, RERUN}:
-            known = ", ".join([*WRITERS, RERUN])
-            raise UserError(f"cannot write {target}; give a path that ends in one of {known}")
         try:
-            (_export if target.suffix == RERUN else _film)(episode, target)
+            with Film(target, episode.spec.rate_hz) as film:
+                for frame in track(film_frames(episode), "drawing", total=episode.num_samples):
+                    film.show(frame)
         except OSError as error:
             raise UserError(
                 f"cannot write {target} ({one_line(error.strerror or error)}); give another --out"
@@ -80,27 +77,6 @@ class DataPlayCommand:
         judged = {True: "success", False: "failure", None: "not judged"}[episode.success]
         print(f"{target}: {episode.num_samples} ticks, {judged}: {episode.instruction}")
         return 0
-
-
-def _film(episode: EpisodeReader, target: Path) -> None:
-    with Film(target, episode.spec.rate_hz) as film:
-        for frame in track(film_frames(episode), "drawing", total=episode.num_samples):
-            film.show(frame)
-
-
-def _export(episode: EpisodeReader, target: Path) -> None:
-    if find_spec("rerun") is None:
-        raise UserError(
-            f'rerun is missing, which writes {RERUN}; run: pip install "ttm-policy-stack[look]"'
-        )
-    target.parent.mkdir(parents=True, exist_ok=True)
-    partial = partial_path(target)
-    partial.touch()  # rerun raises no OSError where it cannot write
-    try:
-        import_module("ttm.datasets.tools.rerun_file").write(episode, partial)
-        publish_partial(target)
-    finally:
-        partial.unlink(missing_ok=True)
 
 
 SomeFilm = TypeVar("SomeFilm", bound="Film")
@@ -113,26 +89,33 @@ class Film:
     """
 
     def __init__(self, path: Path, rate_hz: float):
-        """path: an .mp4 file (H.264, which plays in every browser), or a .webp file (a moving picture that
-        repeats, for pages). Raises `UserError` for other names. rate_hz: the number of ticks in a second.
-        """
-        if path.suffix not in WRITERS:
-            raise UserError(f"cannot film to {path}; give a path that ends in .mp4 or .webp")
-        self._path = path
+        """path: its name ends in one of `FILMS`, or else `UserError`. rate_hz: ticks in a second."""
+        if path.suffix not in FILMS:
+            raise UserError(f"cannot film to {path}; give a path that ends in {' or '.join(FILMS)}")
+        self._path, self._rate_hz = path, rate_hz
         self._partial = path.with_name(f".{path.stem}.partial{path.suffix}")
-        self._rate_hz = rate_hz
+        self._mp4: Any = None
+        self._pictures: list[Image.Image] = []  # those of a .webp
         self._last: Frames | None = None
 
     def __enter__(self: SomeFilm) -> SomeFilm:
         self._path.parent.mkdir(parents=True, exist_ok=True)
         self._partial.touch()  # FFmpeg does not say why it cannot write
-        self._writer = WRITERS[self._path.suffix](self._partial, self._rate_hz)
+        if self._path.suffix == ".mp4":
+            self._mp4 = imageio.get_writer(
+                self._partial, fps=REPEATS * self._rate_hz, codec="libx264", pixelformat="yuv420p",
+                quality=None, output_params=["-crf", "27", "-movflags", "+faststart"], macro_block_size=2,
+            )  # fmt: skip
         return self
 
     def show(self, frame: Frames) -> None:
         """Add one tick. frame: (H, W, 3) uint8, H and W even."""
         self._last = frame
-        self._writer.append(frame)
+        if self._mp4 is None:
+            self._pictures.append(Image.fromarray(frame))
+            return
+        for _ in range(REPEATS):
+            self._mp4.append_data(frame)
 
     def __exit__(
         self,
@@ -140,60 +123,23 @@ class Film:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        is_whole = kind is None and self._last is not None
         try:
-            if kind is None and self._last is not None:
+            if is_whole and self._last is not None:
                 for _ in range(round(HOLD_S * self._rate_hz)):
-                    self._writer.append(self._last)
-            self._writer.close()
-            if kind is None and self._last is not None:
+                    self.show(self._last)
+            if self._mp4 is not None:
+                self._mp4.close()
+            elif is_whole:
+                first, *others = self._pictures
+                first.save(
+                    self._partial, save_all=True, append_images=others,
+                    duration=round(1000 / self._rate_hz), loop=0, quality=75, method=6,
+                )  # fmt: skip
+            if is_whole:
                 self._partial.replace(self._path)
         finally:
             self._partial.unlink(missing_ok=True)
-
-
-class Mp4Writer:
-    """Writes frames as an mp4 file."""
-
-    REPEATS = 3
-    """Every frame is shown this many times: some browsers stutter below 10 frames a second."""
-
-    def __init__(self, path: Path, rate_hz: float):
-        self._writer = imageio.get_writer(
-            path, fps=self.REPEATS * rate_hz, codec="libx264", pixelformat="yuv420p", quality=None,
-            output_params=["-crf", "27", "-movflags", "+faststart"], macro_block_size=2,
-        )  # fmt: skip
-        self.close = self._writer.close
-
-    def append(self, frame: Frames) -> None:
-        """Add one tick."""
-        for _ in range(self.REPEATS):
-            self._writer.append_data(frame)
-
-
-class WebpWriter:
-    """Writes frames as a moving picture in WebP."""
-
-    def __init__(self, path: Path, rate_hz: float):
-        self._path, self._duration_ms = path, round(1000 / rate_hz)
-        self._frames: list[Image.Image] = []
-
-    def append(self, frame: Frames) -> None:
-        """Add one tick."""
-        self._frames.append(Image.fromarray(frame))
-
-    def close(self) -> None:
-        """Write the file."""
-        if self._frames:
-            first, *others = self._frames
-            first.save(
-                self._path, save_all=True, append_images=others, duration=self._duration_ms, loop=0,
-                quality=75, method=6,
-            )  # fmt: skip
-
-
-WRITERS: Mapping[str, type[Mp4Writer | WebpWriter]] = MappingProxyType(
-    {".mp4": Mp4Writer, ".webp": WebpWriter}
-)
 
 
 @dataclass(frozen=True)
@@ -203,16 +149,13 @@ class Series:
     values: (T, K); executed: (T, K), what was carried out in place of an action, or None.
     """
 
-    kind: str
-    """action, executed_action or proprioception."""
-    name: str
-    unit: str
+    title: str
     labels: Sequence[str]
     values: Floats
     executed: Floats | None = None
 
 
-def episode_series(episode: EpisodeReader) -> list[Series]:
+def _series(episode: EpisodeReader) -> list[Series]:
     """Return each part of the action, and then each vector of proprioception."""
     actions, executed = episode.actions, episode.executed_actions
     found = []
@@ -221,14 +164,15 @@ def episode_series(episode: EpisodeReader) -> list[Series]:
         labels = [str(place) for place in range(part.size)] if part.size > 1 else [part.name]
         different = (executed[:, where] != actions[:, where]).any()
         done = executed[:, where] if different else None
-        found.append(Series("action", part.name, part.unit, labels, actions[:, where], done))
+        title = f"action: {part.name}" + (f" ({part.unit})" if part.unit else "")
+        found.append(Series(title, labels, actions[:, where], done))
     for vector in episode.spec.proprioception:
         values = episode.proprioception(vector.name)
-        found.append(Series("proprioception", vector.name, "", vector.labels, values))
+        found.append(Series(vector.name, vector.labels, values))
     return found
 
 
-def camera_frames(episode: EpisodeReader) -> Iterator[dict[str, Frames]]:
+def _camera_frames(episode: EpisodeReader) -> Iterator[dict[str, Frames]]:
     """Yield the frame of each camera, (H, W, 3) uint8, for each tick."""
     names = [camera.name for camera in episode.spec.cameras]
     for start in range(0, episode.num_samples, BLOCK):
@@ -241,32 +185,26 @@ def camera_frames(episode: EpisodeReader) -> Iterator[dict[str, Frames]]:
 def capture_times_s(episode: EpisodeReader) -> npt.NDArray[np.float64]:
     """Return the capture time of each tick, (T,), in seconds; by the rate if it was not recorded.
 
-    Raises `UserError` if their number is another than that of the ticks, and for times that are not
-    from 0 to `LATEST_S`, which no viewer takes.
+    Raises `UserError` for another number of times than of ticks, and for times beyond `LATEST_S`.
     """
     stored = episode.timestamps
     if stored is None:
         return np.arange(episode.num_samples) / episode.spec.rate_hz
     if stored.shape != (episode.num_samples,):
         raise UserError(
-            f"{episode.path}: {episode.num_samples} ticks have {stored.size} timestamps; play the episode "
-            "as a film, or mend it"
+            f"{episode.path}: {episode.num_samples} ticks have {stored.size} timestamps; mend it"
         )
     wrong = np.flatnonzero(~((stored >= 0) & (stored <= LATEST_S)))
     if wrong.size:
         raise UserError(
-            f"{episode.path}: the timestamp of tick {wrong[0]} is {stored[wrong[0]]:g}, which is no time "
-            "in seconds; play the episode as a film, or mend it"
+            f"{episode.path}: the timestamp of tick {wrong[0]} is {stored[wrong[0]]:g}, no time in s"
         )
     return stored
 
 
 def film_frames(episode: EpisodeReader) -> Iterator[Frames]:
-    """Yield a picture (H, W, 3) uint8 for each tick, with H and W even, as H.264 needs.
-
-    The page is drawn once; then only what changes is drawn again for each tick.
-    """
-    charts = episode_series(episode)
+    """Yield a picture (H, W, 3) uint8 for each tick, with H and W even, as H.264 needs."""
+    charts = _series(episode)
     cameras = CAMERAS if episode.spec.cameras else 0.0
     height = HEADER + cameras + CHART * len(charts) + FOOTER
     figure = Figure(figsize=(WIDTH, round(height * DPI / 2) * 2 / DPI), dpi=DPI)
@@ -277,7 +215,7 @@ def film_frames(episode: EpisodeReader) -> Iterator[Frames]:
     canvas.draw()
     still = canvas.copy_from_bbox(figure.bbox)
     last, rate_hz = episode.num_samples - 1, episode.spec.rate_hz
-    for tick, frames in enumerate(camera_frames(episode)):
+    for tick, frames in enumerate(_camera_frames(episode)):
         clock.set_text(f"tick {tick} of {last}    {tick / rate_hz:.1f} s")
         for name, frame in frames.items():
             images[name].set_data(frame)
@@ -295,23 +233,19 @@ def _write_header(figure: Figure, episode: EpisodeReader) -> Any:
     judged, colour = outcomes[episode.success]
     title = shorten(episode.instruction or "(no instruction)", 70, placeholder=" …")
     top = 1 - HEADER / 2 / figure.get_figheight()
+    right: dict[str, Any] = {"ha": "right", "va": "center"}
     figure.text(0.01, top, title, size=13, weight="bold", va="center")
-    figure.text(0.99, top, judged, size=12, color=colour, ha="right", va="center")
-    return figure.text(0.89, top, "", size=11, ha="right", va="center", animated=True)
+    figure.text(0.99, top, judged, size=12, color=colour, **right)
+    return figure.text(0.89, top, "", size=11, animated=True, **right)
 
 
 def _place_cameras(figure: Figure, episode: EpisodeReader) -> dict[str, Any]:
     """Place the cameras in a row; return their images."""
     height, images = figure.get_figheight(), {}
-    cameras = episode.spec.cameras
-    for place, camera in enumerate(cameras):
-        rectangle = (
-            place / len(cameras) + 0.01,
-            1 - (HEADER + CAMERAS) / height,
-            1 / len(cameras) - 0.02,
-            (CAMERAS - 0.25) / height,
-        )
-        axes = figure.add_axes(rectangle)
+    bottom, width = 1 - (HEADER + CAMERAS) / height, 1 / max(len(episode.spec.cameras), 1)
+    for place, camera in enumerate(episode.spec.cameras):
+        left = place * width + 0.01
+        axes = figure.add_axes((left, bottom, width - 0.02, (CAMERAS - 0.25) / height))
         axes.set_axis_off()
         axes.set_title(camera.name, size=9, pad=3)
         blank = np.zeros((camera.height, camera.width, 3), np.uint8)
@@ -323,12 +257,12 @@ def _place_charts(figure: Figure, charts: Sequence[Series]) -> list[Any]:
     """Place the charts below each other; return the lines that mark the tick."""
     height, cursors = figure.get_figheight(), []
     for place, series in enumerate(charts):
-        bottom = (FOOTER + CHART * (len(charts) - 1 - place)) / height
+        below = len(charts) - 1 - place
+        bottom = (FOOTER + CHART * below) / height
         axes = figure.add_axes((0.06, bottom, 0.74, (CHART - 0.28) / height))
         _draw_chart(axes, series)
-        last = place == len(charts) - 1
-        axes.tick_params(labelbottom=last)
-        axes.set_xlabel("tick" if last else "", size=8)
+        axes.tick_params(labelbottom=not below)
+        axes.set_xlabel("" if below else "tick", size=8)
         cursors.append(axes.axvline(0, color="black", lw=1, animated=True))
     return cursors
 
@@ -342,9 +276,7 @@ def _draw_chart(axes: Axes, series: Series) -> None:
         if series.executed is not None:
             axes.plot(series.executed[:, place], lw=1, ls="--", color=line.get_color())
     axes.set_xlim(-0.5, len(series.values) - 0.5)
-    title = f"action: {series.name}" if series.kind == "action" else series.name
-    title += f" ({series.unit})" if series.unit else ""
-    axes.set_title(title, loc="left", size=8, weight="bold", pad=2)
+    axes.set_title(series.title, loc="left", size=8, weight="bold", pad=2)
     axes.tick_params(labelsize=7)
     axes.yaxis.set_major_locator(MaxNLocator(3))
     axes.xaxis.set_major_locator(MaxNLocator(12, integer=True))

@@ -1,26 +1,21 @@
-"""`ttm data show`: tables and contact sheets of a data set, and what suits `ttm train --relative`."""
+"""`ttm data show`: tables and contact sheets of a data set."""
 
 from __future__ import annotations
 
-import io
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import product as pairs
 from pathlib import Path
 from typing import Annotated
 
 import numpy as np
 import numpy.typing as npt
-import torch
 import tyro
 from PIL import Image, ImageDraw, ImageFont
 from rich import box
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
-from torch import Tensor
 from tyro.conf import OmitArgPrefixes
 
 from ttm.datasets.console import TitledTable
@@ -29,28 +24,12 @@ from ttm.datasets.description import Choices, write_spec_file
 from ttm.datasets.reader import EpisodeReader
 from ttm.datasets.writer import limits_text
 from ttm.policy.errors import UserError, options, require_at_least
-from ttm.policy.files import write_atomically
-from ttm.policy.references import (
-    POSITION_SIZE,
-    ROTATION_SIZES,
-    TOGETHER,
-    Form,
-    Reference,
-    looks_turning,
-)
-from ttm.policy.relative import deviation, matrices, product
-from ttm.policy.spec import RATES_HZ, ActionPart, CameraSpec, PolicySpec
+from ttm.policy.files import replacing
+from ttm.policy.spec import RATES_HZ, CameraSpec, PolicySpec
 
 TILE_HEIGHT, CAPTION_HEIGHT, GAP = 120, 26, 4
 FONT_SIZE, LABEL_SIZE = 15, 11
-PAPER, INK, FAINT, GREEN, RED = "#ffffff", "#1a1a1a", "#707070", "#1a7f37", "#c62828"
-
-CLOSE = (
-    0.5  # a part is close to a vector if the differences spread so much less than the part itself
-)
-ALIKE = 1.5  # forms whose turns spread up to so many times as much as the least are named, too
-LARGEST_DEVIATION = 0.05  # values that deviate more from a rotation in a form are not written in it
-MOST_TICKS = 2000  # ticks that are looked at for rotations, evenly spread
+PAPER, INK, GREEN, RED = "#ffffff", "#1a1a1a", "#1a7f37", "#c62828"
 
 
 @dataclass(frozen=True)
@@ -90,21 +69,16 @@ class DataShowCommand:
         )
         episodes = episodes.filter(self.mask) if self.mask else episodes
         if not len(episodes):
-            raise UserError(
-                f"{self.path}: no episode is in mask '{self.mask}'; leave --mask out to see all"
-            )
+            raise UserError(f"{self.path}: no episode is in mask '{self.mask}'; leave --mask out")
         console = Console()
         console.print(episodes.source, style="bold", soft_wrap=True, highlight=False, markup=False)
         for table in (overview_table, member_table, vector_table, instruction_table):
             console.print(table(episodes))
-        lines = [*nearness_lines(episodes), *turning_lines(episodes)]
         if new_spec is not None:
             write_spec_file(new_spec, episodes.spec, dict(episodes[0].stored))
-            lines.append(f"spec: {new_spec}")
-        for line in lines:
-            console.print(line, soft_wrap=True, highlight=False, markup=False)
+            print(f"spec: {new_spec}")
         for file in () if self.sheet is None else _write_sheets(episodes, self.sheet, self):
-            console.print(f"contact sheet: {file}", soft_wrap=True, highlight=False, markup=False)
+            print(f"contact sheet: {file}")
         return 0
 
 
@@ -178,16 +152,12 @@ def _action_labels(spec: PolicySpec) -> list[tuple[str, str]]:
 
 def instruction_table(episodes: EpisodeDataset) -> Table:
     """Return the distinct instructions with their task and counts, the most frequent first."""
-    counts = Counter((episode.instruction, episode.task) for episode in episodes)
-    succeeded = Counter(
-        (episode.instruction, episode.task) for episode in episodes if episode.success
-    )
+    counts = Counter((each.instruction, each.task) for each in episodes)
+    succeeded = Counter((each.instruction, each.task) for each in episodes if each.success)
     judged = any(episode.success is not None for episode in episodes)
     table = TitledTable("Instructions", box=box.SIMPLE_HEAD)
-    for name in ("episodes", "successes"):
-        table.add_column(name, justify="right")
-    for name in ("task", "instruction"):
-        table.add_column(name)
+    for name in ("episodes", "successes", "task", "instruction"):
+        table.add_column(name, justify="right" if name.endswith("s") else "left")
     for (instruction, task), count in sorted(counts.items(), key=lambda item: (-item[1], item[0])):
         successes = str(succeeded[instruction, task]) if judged else "-"
         table.add_row(str(count), successes, escape(task) or "-", escape(instruction) or "(none)")
@@ -251,23 +221,18 @@ def evenly_chosen(episodes: Sequence[EpisodeReader], count: int) -> list[Episode
 
 
 def _caption(draw: ImageDraw.ImageDraw, episode: EpisodeReader, top: int, width: int) -> None:
-    """Write the instruction on the left, and on the right success, file and length if they fit."""
+    """Write the instruction and the place as far as they fit, and the success at the right."""
     y, font = top + CAPTION_HEIGHT // 2, _font(FONT_SIZE)
-    judged = {True: ("success", GREEN), False: ("failure", RED), None: ("", FAINT)}
+    judged = {True: ("success", GREEN), False: ("failure", RED), None: ("", INK)}
     outcome, colour = judged[episode.success]
-    facts = f"{episode.path.stem}/{episode.name}, {episode.num_samples} ticks"
-    right = width - GAP
-    if outcome:
-        draw.text((right, y), outcome, fill=colour, font=font, anchor="rm")
-        right -= round(draw.textlength(outcome, font=font)) + 12
-    instruction = whole = episode.instruction or "(no instruction)"
-    while whole and draw.textlength(instruction, font=font) > right - GAP:
+    draw.text((width - GAP, y), outcome, fill=colour, font=font, anchor="rm")
+    room = width - 4 * GAP - draw.textlength(outcome, font=font)
+    place = f"{episode.path.stem}/{episode.name}, {episode.num_samples} ticks"
+    text = whole = f"{episode.instruction or '(no instruction)'} ({place})"
+    while whole and draw.textlength(text, font=font) > room:
         whole = whole[:-1]
-        instruction = f"{whole}…"
-    draw.text((GAP + 2, y), instruction, fill=INK, font=font, anchor="lm")
-    room = right - GAP - draw.textlength(instruction, font=font) - 20
-    if draw.textlength(facts, font=font) <= room:
-        draw.text((right, y), facts, fill=FAINT, font=font, anchor="rm")
+        text = f"{whole}…"
+    draw.text((GAP + 2, y), text, fill=INK, font=font, anchor="lm")
 
 
 def _font(size: int) -> ImageFont.FreeTypeFont | ImageFont.ImageFont:
@@ -290,132 +255,10 @@ def _write_sheets(episodes: EpisodeDataset, path: Path, options: DataShowCommand
     chosen = evenly_chosen(episodes, options.rows)
     for camera in episodes.spec.cameras:
         file = path.with_stem(f"{path.stem}_{camera.name}") if several else path
-        picture = io.BytesIO()
-        contact_sheet(chosen, camera, options.columns).save(
-            picture, format=picture_format, quality=90
-        )
+        sheet = contact_sheet(chosen, camera, options.columns)
         try:
-            write_atomically(file, picture.getvalue())
+            with replacing(file) as partial:
+                sheet.save(partial, format=picture_format, quality=90)
         except OSError as error:
-            raise UserError(
-                f"cannot write {file} ({error}); give another file with --sheet"
-            ) from error
+            raise UserError(f"cannot write {file} ({error}); give another --sheet") from error
         yield file
-
-
-def _vectors(
-    episodes: EpisodeDataset,
-) -> tuple[npt.NDArray[np.float32], dict[str, npt.NDArray[np.float32]]]:
-    """Return the actions (n, A) of all episodes together, and each vector of proprioception (n, K)."""
-    vectors = {
-        vector.name: np.concatenate([episode.proprioception(vector.name) for episode in episodes])
-        for vector in episodes.spec.proprioception
-    }
-    return np.concatenate([episode.actions for episode in episodes]), vectors
-
-
-def nearness_lines(episodes: EpisodeDataset) -> Iterator[str]:
-    """Yield one line for each part of the action that `ttm train --relative` suits."""
-    spec = episodes.spec
-    actions, vectors = _vectors(episodes)
-    for part in spec.actions:
-        commands = actions[:, spec.action_slices[part.name]]
-        spread = np.maximum(commands.std(axis=0), 1e-12)
-        ratios = {}
-        for reference in _usable(_candidates(part, spec), spec):
-            first, stop = reference.values or (0, part.size)
-            differences = commands - vectors[reference.vector][:, first:stop]
-            ratios[reference] = float((differences.std(axis=0) / spread).max())
-        closest = min(ratios, key=lambda reference: ratios[reference], default=None)
-        if closest is not None and ratios[closest] < CLOSE:
-            yield (
-                f"{part.name} stays close to {str(closest).partition('=')[2]}: the difference spreads "
-                f"{ratios[closest]:.2g} times as much as the action; to train on the difference: "
-                f"ttm train --relative {closest}"
-            )
-
-
-def _usable(references: Iterable[Reference], spec: PolicySpec) -> Iterator[Reference]:
-    """Yield the references that `ttm train` takes for a spec."""
-    for reference in references:
-        with suppress(UserError):
-            reference.of(spec)
-            yield reference
-
-
-def _candidates(part: ActionPart, spec: PolicySpec) -> Iterator[Reference]:
-    """Yield all references that a part may have to values of one vector, usable or not."""
-    for vector in spec.proprioception:
-        for first in range(vector.size - part.size + 1):
-            some = None if vector.size == part.size else (first, first + part.size)
-            yield Reference(part.name, vector.name, some)
-
-
-def turning_lines(episodes: EpisodeDataset) -> Iterator[str]:
-    """Yield one line for each part of the action that `ttm train --relative` suits as a rotation."""
-    spec = episodes.spec
-    actions, measured = _vectors(episodes)
-    step = -(-len(actions) // MOST_TICKS)
-    vectors = {name: torch.from_numpy(values[::step]).double() for name, values in measured.items()}
-    for part in spec.actions:
-        commands = torch.from_numpy(actions[::step, spec.action_slices[part.name]]).double()
-        ratios = {
-            reference: _turning_ratio(commands, vectors, reference)
-            for reference in _usable(_orientations(part, spec), spec)
-        }
-        least = min(ratios.values(), default=CLOSE)
-        if least >= CLOSE:
-            continue
-        best, *others = sorted(
-            (r for r in ratios if ratios[r] <= ALIKE * least), key=lambda r: ratios[r]
-        )
-        also = f" (or, as the data mean it, {', '.join(map(str, others))})" if others else ""
-        yield (
-            f"{part.name} stays close to {best.vector}: the turn between them spreads {least:.2g} times as "
-            f"much as the action; to train on it: ttm train --relative {best}{also}"
-        )
-
-
-def _orientations(part: ActionPart, spec: PolicySpec) -> Iterator[Reference]:
-    """Yield all references that a part may have as a rotation, if names or labels speak of one."""
-    forms = [Form(name, pose) for pose in (False, True) for name in ROTATION_SIZES]
-    sizes = {vector.name: vector.size for vector in spec.proprioception}
-    labels = {vector.name: vector.labels for vector in spec.proprioception}
-    positions = [name for name, size in sizes.items() if size == POSITION_SIZE]
-    joined = {
-        f"{one}{TOGETHER}{other}": sizes[one] + sizes[other]
-        for one, other in pairs(positions, sizes)
-        if one != other
-    }
-    for (vector, size), form, measured in pairs({**sizes, **joined}.items(), forms, forms):
-        if form.size != part.size or form.pose != measured.pose or size < measured.size:
-            continue
-        starts = range(size - measured.size + 1) if vector in sizes else (0,)
-        for first in starts:
-            whole = size == measured.size
-            values = None if whole else (first, first + measured.size)
-            reference = Reference(part.name, vector, values, form=form, measured_form=measured)
-            said = [label for name in vector.split(TOGETHER) for label in labels[name]]
-            if looks_turning(part, vector, said):
-                yield reference
-
-
-def _turning_ratio(commands: Tensor, vectors: Mapping[str, Tensor], reference: Reference) -> float:
-    """Return the spread of the turns as a multiple of that of the commands; infinite for no rotations."""
-    form, measured_form = reference.form, reference.measured_form
-    assert form is not None and measured_form is not None, "a candidate has forms"  # noqa: PT018
-    measured = torch.cat([vectors[name] for name in reference.vector.split(TOGETHER)], dim=-1)
-    first, stop = reference.values or (0, measured.shape[1])
-    rotations = []
-    for values, each in ((commands, form), (measured[:, first:stop], measured_form)):
-        turns = values[:, each.num_positions :]
-        if deviation(turns, each.rotation).max() > LARGEST_DEVIATION:
-            return float("inf")
-        rotations.append(matrices(turns, each.rotation))
-    turned = product(rotations[1].mT, rotations[0])
-    return _spread(turned) / max(_spread(rotations[0]), 1e-12)
-
-
-def _spread(rotations: Tensor) -> float:
-    """Return the root of the mean squared distance of rotations (n, 3, 3) from their mean matrix."""
-    return float((rotations - rotations.mean(dim=0)).square().sum(dim=(1, 2)).mean().sqrt())

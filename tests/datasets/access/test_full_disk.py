@@ -56,7 +56,7 @@ def test_a_full_disk_is_told_in_one_line_and_nothing_is_left(demos, tmp_path, wo
 
 def test_space_that_was_reserved_and_not_needed_is_given_back(demos, tmp_path):
     """Without, the file would end with a quarter of a megabyte of zeros."""
-    assert merge_episodes([demos], tmp_path / "all.hdf5") == 4
+    assert merge_episodes([demos], tmp_path / "all.hdf5") == (4, 4)
     files = sum(path.stat().st_size for path in demos.iterdir())
     assert (tmp_path / "all.hdf5").stat().st_size < files + 50_000
     with h5py.File(tmp_path / "all.hdf5") as file:

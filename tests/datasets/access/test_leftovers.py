@@ -50,7 +50,7 @@ def test_an_edit_is_not_left_over(tmp_path, record, monkeypatch):
         assert remove_leftovers(tmp_path) == []
         publish_partial(path)
 
-    monkeypatch.setattr(demo_copies, "publish_partial", publish)
+    monkeypatch.setattr("ttm.policy.files.publish_partial", publish)
     with demo_copies.changed_in_place(record(tmp_path / "episode_00000.hdf5")) as file:
         file["data/demo_0"].attrs["task"] = "wave"
     with h5py.File(tmp_path / "episode_00000.hdf5") as file:

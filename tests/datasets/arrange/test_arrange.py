@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import h5py
 import numpy as np
@@ -13,7 +12,6 @@ from ttm.datasets import check_dataset, open_dataset
 from ttm.datasets.tools.arrange import (
     DataSplitCommand,
     Wanted,
-    filter_episodes,
     merge_episodes,
     split_episodes,
 )
@@ -43,7 +41,7 @@ def bare(path: Path, actions: np.ndarray, **attributes: str) -> Path:
 
 def test_merge_keeps_every_member_and_fact(folders, tmp_path):
     out = tmp_path / "all.hdf5"
-    assert merge_episodes(folders, out) == 3
+    assert merge_episodes(folders, out) == (3, 3)
     merged = open_dataset(out)
     originals = [*open_dataset(folders[0]), *open_dataset(folders[1])]
     for mine, other in zip(originals, merged, strict=True):
@@ -70,7 +68,7 @@ def test_merge_of_foreign_files_keeps_what_we_do_not_read(tmp_path):
 
 def test_merge_refuses_what_differs(folders, tmp_path):
     ours = bare(tmp_path / "a.hdf5", np.zeros((3, 4)))
-    with pytest.raises(UserError, match="carries no spec, but the other data do"):
+    with pytest.raises(UserError, match="carries no spec, others do"):
         merge_episodes([folders[0], ours], tmp_path / "out.hdf5")
     flipped = bare(tmp_path / "b.hdf5", np.zeros((3, 4)), macros_image_convention="opengl")
     with pytest.raises(UserError, match="differ in the attribute 'macros_image_convention'"):
@@ -98,16 +96,16 @@ def test_merge_refuses_what_differs(folders, tmp_path):
 )
 def test_filter(folders, tmp_path, wanted, lengths):
     merge_episodes(folders, tmp_path / "all.hdf5")
-    counts = filter_episodes(tmp_path / "all.hdf5", tmp_path / "out.hdf5", wanted)
+    counts = merge_episodes([tmp_path / "all.hdf5"], tmp_path / "out.hdf5", wanted)
     assert counts == (len(lengths), 3)
     assert [each.num_samples for each in open_dataset(tmp_path / "out.hdf5")] == lengths
 
 
 def test_filter_that_keeps_nothing_says_so(folders, tmp_path):
     with pytest.raises(UserError, match="none of the 2 episodes"):
-        filter_episodes(folders[0], tmp_path / "out.hdf5", Wanted(task="dance"))
+        merge_episodes([folders[0]], tmp_path / "out.hdf5", Wanted(task="dance"))
     with pytest.raises(UserError, match="--min-ticks is 0"):
-        filter_episodes(folders[0], tmp_path / "out.hdf5", Wanted(min_ticks=0))
+        merge_episodes([folders[0]], tmp_path / "out.hdf5", Wanted(min_ticks=0))
 
 
 def test_split_holds_out_a_portion_and_keeps_copies_together(tmp_path, record):
@@ -130,19 +128,6 @@ def test_split_holds_out_a_portion_and_keeps_copies_together(tmp_path, record):
     assert first == [each.seed for each in held_out]
 
 
-@pytest.mark.parametrize(
-    ("by", "names"),
-    [
-        ("task", ["pick.hdf5", "wave_hands.hdf5"]),
-        ("instruction", ["pick_up_the_mug.hdf5"]),
-        ("episode", ["episode_00000.hdf5", "episode_00001.hdf5"]),
-    ],
-)
-def test_split_by_other_facts(folders, tmp_path, by, names):
-    split_episodes(DataSplitCommand(str(folders[0]), tmp_path / "out", by=by))
-    assert sorted(item.name for item in (tmp_path / "out").iterdir()) == names
-
-
 def test_the_commands_run(folders, tmp_path, capsys):
     out = tmp_path / "all.hdf5"
     assert main(["data", "merge", *map(str, folders), "--out", str(out)]) == 0
@@ -160,17 +145,8 @@ def test_nothing_is_written_into_what_is_read(folders):
     with pytest.raises(UserError, match="lie within each other"):
         merge_episodes(folders, folder / "all.hdf5")
     with pytest.raises(UserError, match="lie within each other"):
-        filter_episodes(before[0], before[0], Wanted(success="true"), overwrite=True)
+        merge_episodes([before[0]], before[0], Wanted(success="true"), overwrite=True)
     for out in (folder, folder / "split"):
         with pytest.raises(UserError, match="lie within each other"):
             split_episodes(DataSplitCommand(str(folder), out, overwrite=True))
     assert sorted(folder.iterdir()) == before
-
-
-@pytest.mark.parametrize("option", [{"valid": 0.3}, {"seed": 0}])
-def test_what_a_split_by_task_would_not_heed_is_refused(
-    tmp_path: Path, option: dict[str, Any]
-) -> None:
-    command = DataSplitCommand(str(tmp_path), tmp_path / "out", by="task", **option)
-    with pytest.raises(UserError, match=r"--(valid|seed) is .*, but --by task holds nothing out"):
-        command.run()

@@ -272,7 +272,7 @@ def test_what_leaves_nothing_to_train_on_is_a_fault(tmp_path, record):
     with h5py.File(tmp_path / "3.hdf5", "a") as file:
         file.move("mask/valid", "mask/train")
     errors = [fault.what for fault in check_dataset(tmp_path).faults if not fault.is_warning]
-    assert errors == ["every episode to train on is also held out for validation"]
+    assert errors == ["all episodes are held out for validation"]
 
 
 def test_actions_that_never_move_are_a_fault(tmp_path, record):

@@ -12,7 +12,6 @@ import pytest
 from ttm.datasets import check_dataset, open_dataset
 from ttm.datasets.description import Choices
 from ttm.datasets.formats import hdf5 as demo_group
-from ttm.datasets.formats.table import FORMATS
 from ttm.datasets.layout import JPEG
 from ttm.policy import UserError
 
@@ -145,12 +144,6 @@ def test_instruction_fills_in(tmp_path, record, convert):
     path = record(tmp_path / "one.hdf5", instruction="")
     target, _ = convert(path, "out", instruction="pick it up")
     assert open_dataset(target)[0].instruction == "pick it up"
-
-
-@pytest.mark.parametrize("name", FORMATS)
-def test_the_readme_names_every_format(name):
-    page = Path(__file__).resolve().parents[3] / "datasets" / "README.md"
-    assert f"`{name}`" in page.read_text()
 
 
 @pytest.mark.parametrize("overwrite", [False, True])

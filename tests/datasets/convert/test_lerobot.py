@@ -109,9 +109,9 @@ def test_videos_hold_each_frame_at_its_tick(tmp_path, convert, version, codec):
 @pytest.mark.parametrize(
     ("rate_hz", "count", "side", "message"),
     [
-        (5, 3, 32, "has 3 frames, but there are 6 actions"),
-        (15, 18, 32, r"frame 1 of an episode is at 0\.067 s, which is not its tick at 5 Hz"),
-        (5, 6, 64, "has a frame of 64x64 pixels, but the spec says 32x32"),
+        (5, 3, 32, "has 3 frames for 6 actions"),
+        (15, 18, 32, r"frame 1 of an episode is at 0\.067 s, not at its tick"),
+        (5, 6, 64, "has a frame of 64x64 pixels, not 32x32"),
     ],
 )
 def test_videos_that_do_not_fit_the_table(tmp_path, convert, rate_hz, count, side, message):
@@ -134,7 +134,7 @@ def test_rows_out_of_order_are_refused(lerobot, convert):
     path = next((lerobot / "data").rglob("*.parquet"))
     rows = pq.read_table(path)
     pq.write_table(rows.take(np.argsort(np.arange(len(rows)) % 3, kind="stable")), path)
-    with pytest.raises(UserError, match="rows of episode 0 do not follow one another"):
+    with pytest.raises(UserError, match="episode 0 has rows that do not follow one another"):
         convert(lerobot, "back")
 
 

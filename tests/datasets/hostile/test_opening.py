@@ -143,7 +143,7 @@ def test_a_file_without_permission_is_told(tmp_path, monkeypatch) -> None:
 def test_a_name_that_cannot_be_printed_is_told(small_file, answer) -> None:
     path = small_file()
     path.rename(path.parent / os.fsdecode(b"caf\xe9.hdf5"))
-    assert "the name is not UTF-8" in answer(path.parent).refusal
+    assert "or is not UTF-8" in answer(path.parent).refusal
 
 
 def test_a_name_that_is_too_long_is_told(answer, tmp_path) -> None:

@@ -88,7 +88,7 @@ def test_the_spec_of_our_own_files_can_be_changed(record, tmp_path: Path) -> Non
         ("rate_hz: 2026-99-99", "no spec can be read from it"),
         ("cameras: {pose: {}}", "obs/pose cannot be camera"),
         ("cameras: {front: {orientation: left}}", "take one of upright, upside-down, rotated"),
-        ("cameras: {front: {color: rgb}}", "camera front: unknown color"),
+        ("cameras: {front: {color: rgb}}", "unexpected keyword argument 'color'"),
         ("cameras: {front: {values: [1, 0]}}", "give black, then white"),
         ("cameras: [front]", "an entry has another form than expected"),
         ("proprioception: {pose: [x]}", "proprioception pose has 1 labels for 2 values"),
@@ -102,7 +102,7 @@ def test_the_spec_of_our_own_files_can_be_changed(record, tmp_path: Path) -> Non
         ("actions: [{name: a, size: 4, kind: binary, low: -1}]", "give its two commands"),
         ("actions: [{size: 4}]", "an entry has another form"),
         ("actions: [{name: a, size: 4, kind: both}]", "take continuous or binary"),
-        ("actions: [{name: a, size: 4, limits: 1}]", "unknown limits"),
+        ("actions: [{name: a, size: 4, limits: 1}]", "unexpected keyword argument 'limits'"),
         ("actions: [{name: a, size: 4, kind: binary, low: 1, high: 1}]", "its two commands"),
     ],
 )

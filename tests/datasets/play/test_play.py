@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import h5py
 import imageio
 import numpy as np
 import pytest
@@ -9,7 +12,15 @@ from PIL import Image
 
 from ttm.datasets import EpisodeReader, EpisodeWriter
 from ttm.datasets.tools import play as ticks
-from ttm.datasets.tools.play import DPI, HEADER, WIDTH, film_frames
+from ttm.datasets.tools.play import (
+    DPI,
+    FILMS,
+    HEADER,
+    WIDTH,
+    DataPlayCommand,
+    capture_times_s,
+    film_frames,
+)
 from ttm.policy import ActionPart, PolicySpec, ProprioceptionSpec, UserError
 from ttm.training.cli import main
 
@@ -84,3 +95,40 @@ def test_a_damaged_episode_leaves_no_film(tmp_path, record):
     assert sorted(item.name for item in tmp_path.iterdir()) == ["a.hdf5"]
     with pytest.raises(UserError):
         list(film_frames(EpisodeReader.open(path)))
+
+
+@pytest.mark.parametrize("suffix", FILMS)
+def test_a_place_that_cannot_be_written_is_one_line(tmp_path, record, suffix, monkeypatch):
+    path = record(tmp_path / "a.hdf5", 3)
+    picture = np.zeros((16, 16, 3), np.uint8)
+    monkeypatch.setattr(ticks, "film_frames", lambda episode: iter([picture] * 3))
+    folder = tmp_path / f"folder{suffix}"
+    folder.mkdir()
+    for place, why in (
+        (folder, "Is a directory"),
+        (path / f"b{suffix}", "(File exists|Not a directory)"),
+        (Path(f"/proc/self/b{suffix}"), "No such file or directory"),
+    ):
+        with pytest.raises(
+            UserError, match=rf"^cannot write {place} \({why}\); give another --out$"
+        ):
+            DataPlayCommand(path, out=place).run()
+    assert sorted(item.name for item in tmp_path.iterdir()) == ["a.hdf5", folder.name]
+
+
+@pytest.mark.parametrize("wrong", [float("nan"), -1.0, 1e300])
+def test_a_timestamp_that_is_no_time_is_told(tmp_path, record, wrong):
+    path = record(tmp_path / "a.hdf5", 3)
+    with h5py.File(path, "r+") as file:
+        file["data/demo_0/timestamps"][1] = wrong
+    with pytest.raises(UserError, match=r"a\.hdf5: the timestamp of tick 1 is .*, no time in s"):
+        capture_times_s(EpisodeReader.open(path))
+
+
+def test_timestamps_of_another_number_than_the_ticks_are_told(tmp_path, record):
+    path = record(tmp_path / "a.hdf5", 3)
+    with h5py.File(path, "r+") as file:
+        del file["data/demo_0/timestamps"]
+        file["data/demo_0/timestamps"] = np.arange(2.0)
+    with pytest.raises(UserError, match=r"a\.hdf5: 3 ticks have 2 timestamps; mend it"):
+        capture_times_s(EpisodeReader.open(path))

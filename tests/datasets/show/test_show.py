@@ -88,7 +88,7 @@ def test_the_suffix_chooses_the_format(folder, name, written):
 
 def test_a_sheet_that_cannot_be_written_is_told(folder):
     (folder / "file").write_text("")
-    with pytest.raises(UserError, match=r"cannot write .*give another file with --sheet"):
+    with pytest.raises(UserError, match=r"cannot write .*give another --sheet"):
         DataShowCommand(str(folder), sheet=folder / "file" / "s.png").run()
     with pytest.raises(UserError, match=r"s\.txt is no kind of picture"):
         DataShowCommand(str(folder), sheet=folder / "s.txt").run()

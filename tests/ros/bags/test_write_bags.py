@@ -230,7 +230,7 @@ def test_a_contract_of_another_robot_and_other_files_are_not_touched(tmp_path, c
         *map(str, (tmp_path / "demos", tmp_path / "bags", contract)), "mcap", True
     )
     with pytest.raises(
-        UserError, match=r"holds episode_00000\.hdf5, which is no part of a data set"
+        UserError, match=r"holds episode_00000\.hdf5, which is no part of such a data set"
     ):
         write_bags(options)
 

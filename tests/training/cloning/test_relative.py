@@ -14,7 +14,6 @@ import torch
 from scipy.spatial.transform import Rotation
 
 from ttm.datasets import EpisodeWriter, WindowDataset, dataset_statistics, open_dataset
-from ttm.datasets.tools.show import DataShowCommand
 from ttm.policy import (
     PRESETS,
     ActionPart,
@@ -181,14 +180,6 @@ def test_positions_are_learned_of_the_ticks_at_which_they_are_commanded(reaching
     np.testing.assert_allclose(found.std, inside.std(dim=0, correction=0).numpy(), rtol=1e-3)
 
 
-def test_data_show_names_the_option(reaching: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    DataShowCommand(str(reaching)).run()
-    printed = capsys.readouterr().out
-    assert "arm stays close to joints: the difference spreads" in printed
-    assert printed.count("ttm train --relative") == 1
-    assert "--relative arm=joints\n" in printed
-
-
 def test_a_spec_that_does_not_fit_is_told_before_training(command: Make, episodes: Path) -> None:
     with pytest.raises(UserError, match=r"arm is in m, but 'shoulder .rad.' in rad"):
         command(relative=RELATIVE).run()
@@ -255,14 +246,3 @@ def test_what_is_no_rotation_is_told_before_training(command: Make, turning: Pat
         told[1], seen[1] = commands, quat * seen[1]
         with pytest.raises(UserError, match=message):
             policy.relative.require_rotations(told, {"tip_quat": seen}, "here")
-
-
-def test_data_show_names_the_forms_of_rotations(
-    turning: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    DataShowCommand(str(turning)).run()
-    printed = capsys.readouterr().out
-    assert "tip stays close to tip_quat: the turn between them spreads" in printed
-    given = {"tip:rotvec=tip_quat:xyzw", "tip:rpy=tip_quat:xyzw"}  # about one axis they are equal
-    said = printed.partition("ttm train --relative ")[2].replace(")", " ").split()
-    assert {word for word in said if ":" in word} == given
