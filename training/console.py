@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from rich import box
@@ -13,11 +13,15 @@ from ttm.policy.errors import UserError
 from ttm.policy.files import write_atomically
 
 
-def compact_table(title: str, columns: Sequence[str]) -> TitledTable:
-    """Return an empty table for 80 characters: text in the first column, figures in the others."""
+def compact_table(
+    title: str, columns: Sequence[str], rows: Iterable[Iterable[object]] = ()
+) -> TitledTable:
+    """Return a table for 80 characters: text in the first column, which may wrap, figures in the others."""
     table = TitledTable(title, box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
     for number, name in enumerate(columns):
-        table.add_column(name, justify="right" if number else "left", no_wrap=True)
+        table.add_column(name, justify="right" if number else "left", no_wrap=number > 0)
+    for row in rows:
+        table.add_row(*map(str, row))
     return table
 
 

@@ -5,7 +5,6 @@ BabyAI (Chevalier-Boisvert et al. 2019) is a set of grid worlds with an instruct
 
 from __future__ import annotations
 
-import difflib
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
@@ -15,7 +14,7 @@ import gymnasium
 import numpy as np
 from minigrid.utils.baby_ai_bot import BabyAIBot
 
-from ttm.policy.errors import UserError
+from ttm.policy.errors import require_choice
 from ttm.training.study.minigrid import VIEW, Expert, GaveUp, MinigridEnvironment, MinigridView
 from ttm.training.study.minigrid_study import ActingResult, Effort, MinigridStudy
 
@@ -77,14 +76,11 @@ class BoundedBot(BabyAIBot):
 def environment_id(level: str) -> str:
     """Return gymnasium's id of a level, the newest version: `GoToLocal` -> `BabyAI-GoToLocal-v0`.
 
-    Raises `UserError` with the most similar names if there is no such level.
+    Raises `UserError` if there is no such level.
     """
     ids = sorted(name for name in gymnasium.registry if name.startswith("BabyAI-"))
     levels = {name.removeprefix("BabyAI-").rpartition("-v")[0]: name for name in ids}
-    if level not in levels:
-        near = difflib.get_close_matches(level, levels, n=3, cutoff=0.3)
-        some = f"the nearest are {', '.join(near)}" if near else f"there are {', '.join(levels)}"
-        raise UserError(f"--level is '{level}', which BabyAI does not have; {some}")
+    require_choice("--level", level, tuple(levels))
     return levels[level]
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -49,6 +48,10 @@ class SymbolStudy:
         require_at_least(1, options(self, "width", "batch_size"))
         require_above_0(options(self, "learning_rate"))
 
+    def chosen(self, *names: str) -> dict[str, Any]:
+        """Return the values of some options, for the file of `json`."""
+        return {name: getattr(self, name) for name in names}
+
 
 def prepare_process() -> None:
     """Set up this process for training on one CPU core, on whose number rounded sums depend a little."""
@@ -93,12 +96,6 @@ def percent(rate: Rate, digits: int = 1, unit: str = "") -> str:
 def p_text(p_value: float) -> str:
     """Return a p value with three digits."""
     return "<0.001" if p_value < 0.001 else f"{p_value:.3f}"
-
-
-def markdown(columns: Sequence[str], rows: Iterable[Sequence[str]], rule: str = "---") -> str:
-    """Return a Markdown table. rule: stands below the names of all columns but the first."""
-    rules = ["---", *[rule] * (len(columns) - 1)]
-    return "\n".join(f"| {' | '.join(row)} |" for row in (columns, rules, *rows))
 
 
 def require_svg(plot: Path | None) -> None:

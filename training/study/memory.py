@@ -9,7 +9,6 @@ crossing.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,7 +24,6 @@ from ttm.sim.results import Rate
 from ttm.training.study.common import percent
 from ttm.training.study.minigrid import (
     NO_LOSS,
-    Demonstrations,
     EpisodeTensors,
     Expert,
     MinigridEnvironment,
@@ -34,7 +32,7 @@ from ttm.training.study.minigrid import (
     Vocabulary,
     action_loss,
 )
-from ttm.training.study.minigrid_study import ActingResult, CoreResult, Effort, MinigridStudy
+from ttm.training.study.minigrid_study import ActingResult, Effort, MinigridStudy
 
 LEFT, RIGHT, FORWARD = range(3)  # actions that the expert takes
 EAST, SOUTH, WEST, NORTH = range(4)  # as in `MinigridView.direction`
@@ -207,26 +205,3 @@ which it was the matching one, which is a success, 50 % for a guess."""
     def cells(self, acting: ActingResult) -> tuple[str, ...]:
         chosen = choices(acting, self.environment().max_steps)
         return str(chosen.episodes), percent(chosen)
-
-    def figures(self, shown: Demonstrations, results: Sequence[CoreResult]) -> dict[str, Any]:
-        figures = super().figures(shown, results)
-        max_steps = self.environment().max_steps
-        for written, result in zip(figures["results"], results, strict=True):
-            written["rates"] = {
-                way: {
-                    "successes": _plain(acting.successes),
-                    "choices": _plain(choices(acting, max_steps)),
-                }
-                for way, acting in result.acting.items()
-            }
-        return figures
-
-
-def _plain(rate: Rate) -> dict[str, Any]:
-    known = bool(rate.episodes)
-    return {
-        "count": rate.count,
-        "of": rate.episodes,
-        "rate": rate.rate if known else None,
-        "interval": rate.interval if known else None,
-    }
