@@ -42,7 +42,7 @@ COMMANDS: Mapping[str, str] = MappingProxyType(
         "data show": "ttm.datasets.tools.show:DataShowCommand",
         "data play": "ttm.training.robot.tools:PlayCommand",
         "data check": "ttm.datasets.tools.check:DataCheckCommand",
-        "data convert": "ttm.training.robot.tools:ConvertCommand",
+        "data convert": "ttm.datasets.tools.convert:DataConvertCommand",
         "data bags": "ttm.training.robot.tools:DataBagsCommand",
         "data merge": "ttm.datasets.tools.arrange:DataMergeCommand",
         "data split": "ttm.datasets.tools.arrange:DataSplitCommand",
@@ -164,7 +164,7 @@ def _require_written(command: Any) -> None:
     for name in WRITTEN:
         path = getattr(command, name, None)
         if isinstance(path, Path):
-            option = getattr(command, "written_as", f"--{name}")
+            option = getattr(command, "written_as", "TO" if name == "target" else f"--{name}")
             folder = name == "out" and not getattr(command, "writes_file", False)
             require_writable(path, option, folder=folder)
 

@@ -200,30 +200,25 @@ class RecallTargets:
     """
 
     def __init__(self, codes: Tensor, lengths: Sequence[int]) -> None:
-        """codes: (versions, num_ticks, C), of episodes of these lengths one after another."""
+        """codes: (num_ticks, C), of episodes of these lengths one after another."""
         self.codes = codes
-        parts = codes.split(list(lengths), dim=1)
-        self._highest = torch.cat([part.cummax(dim=1).values for part in parts], dim=1)
-        self._lowest = torch.cat([part.cummin(dim=1).values for part in parts], dim=1)
+        parts = codes.split(list(lengths))
+        self._highest = torch.cat([part.cummax(dim=0).values for part in parts])
+        self._lowest = torch.cat([part.cummin(dim=0).values for part in parts])
 
     @property
     def size(self) -> int:
         """C, the dimensions of a target."""
-        return self.codes.shape[2]
+        return self.codes.shape[1]
 
-    def at(
-        self, ticks: Tensor, versions: Tensor | None = None, *, whole_past: bool = False
-    ) -> Tensor:
+    def at(self, ticks: Tensor, *, whole_past: bool = False) -> Tensor:
         """Return the targets of windows of dataset ticks (B, T), as (B, T, C).
 
-        versions: (B,) int64; None for the frames as recorded. whole_past: whether the ticks of the
-        episode before the window count as seen, because its memory is carried over. Otherwise the
-        past begins with the window.
+        whole_past: whether the ticks of the episode before the window count as seen, because its
+        memory is carried over. Otherwise the past begins with the window.
         """
-        version = torch.zeros(len(ticks), dtype=torch.int64) if versions is None else versions
-        at = version[:, None], ticks
-        codes = self.codes[at]
-        highest = self._highest[at] if whole_past else codes.cummax(1).values
-        lowest = self._lowest[at] if whole_past else codes.cummin(1).values
+        codes = self.codes[ticks]
+        highest = self._highest[ticks] if whole_past else codes.cummax(1).values
+        lowest = self._lowest[ticks] if whole_past else codes.cummin(1).values
         above, below = highest - codes, lowest - codes
         return torch.where(above > -below, above, below)

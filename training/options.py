@@ -63,25 +63,6 @@ class Budget:
 
 
 @dataclass(frozen=True)
-class WarmupCosine:
-    """The learning rate: a warm-up in steps, as Adam's moments need, then a cosine over the budget.
-
-    The fields are those of `OptimizerConfig`. `peak` is the learning rate after the warm-up.
-    """
-
-    peak: float
-    warmup_steps: int = 100
-    longest_warmup: float = 0.05
-    floor: float = 0.02
-
-    def learning_rate(self, step: int, progress: float) -> float:
-        """Return the learning rate of a step (from 0) at `progress` in [0, 1] of the budget."""
-        warmup = min(1.0, max((step + 1) / self.warmup_steps, progress / self.longest_warmup))
-        cosine = 0.5 * (1 + math.cos(math.pi * min(1.0, max(0.0, progress))))
-        return self.peak * warmup * (self.floor + (1 - self.floor) * cosine)
-
-
-@dataclass(frozen=True)
 class MemoryStartConfig:
     """What the memory holds at the first tick of a training window."""
 
@@ -113,9 +94,6 @@ class FrozenVisionConfig:
     the code of the instruction that FiLM gets). Its features are computed once for each distinct frame
     and kept in memory, so that a step takes a fraction of the time. TokenLearner and all else is
     trained."""
-    augmented_versions: Suppress[int] = 1
-    """With --freeze-vision: versions of each episode's frames that are kept, as recorded and
-    augmented ones, of which each window takes one at random. 1: as recorded, without augmentation."""
 
 
 @dataclass(frozen=True)
@@ -178,12 +156,18 @@ class OptimizerConfig:
     """What is added to the root of the averaged square, against division by zero."""
     gradient_limit: float = 1.0
     """Largest norm of the gradient of all weights together; a longer gradient is scaled down to it."""
-    warmup_steps: int = WarmupCosine.warmup_steps
-    """Steps in which the learning rate rises to its peak."""
-    longest_warmup: float = WarmupCosine.longest_warmup
+    warmup_steps: int = 100
+    """Steps in which the learning rate rises to its peak, as Adam's moments need."""
+    longest_warmup: float = 0.05
     """Portion of the training after which the warm-up ends at the latest."""
-    floor: float = WarmupCosine.floor
+    floor: float = 0.02
     """Last learning rate of the cosine, as a portion of the peak."""
+
+    def learning_rate(self, peak: float, step: int, progress: float) -> float:
+        """Return the learning rate of a step (from 0) at `progress` in [0, 1] of the training."""
+        warmup = min(1.0, max((step + 1) / self.warmup_steps, progress / self.longest_warmup))
+        cosine = 0.5 * (1 + math.cos(math.pi * min(1.0, max(0.0, progress))))
+        return peak * warmup * (self.floor + (1 - self.floor) * cosine)
 
 
 @dataclass(frozen=True)
@@ -357,12 +341,10 @@ class TrainOptions:
         return Budget(self.steps, minutes)
 
     @property
-    def schedule(self) -> WarmupCosine:
-        """The course of the learning rate."""
-        rate, course = self.optimization.learning_rate, self.optimizer
-        if rate is None:
-            rate = LEARNING_RATES[self.preset] * (1.0 if self.init is None else FINE_TUNING)
-        return WarmupCosine(rate, course.warmup_steps, course.longest_warmup, course.floor)
+    def peak(self) -> float:
+        """The learning rate after the warm-up."""
+        rate = LEARNING_RATES[self.preset] * (1.0 if self.init is None else FINE_TUNING)
+        return self.optimization.learning_rate or rate
 
     def by_name(self) -> dict[str, Any]:
         """Return the values by the names of the options, such as `batch-size`."""
@@ -382,7 +364,7 @@ class TrainOptions:
 
         require_above_0(given(
             "steps minutes validations chunk window batch-size shuffle image-size burn-in sight-cells "
-            "augmented-versions learning-rate weigh-changes weigh-starts early-stopping save-every keep "
+            "learning-rate weigh-changes weigh-starts early-stopping save-every keep "
             "devices nodes accumulate"
         ))  # fmt: skip
         require_above_0(given("epsilon gradient-limit warmup-steps longest-warmup", "optimizer."))
@@ -402,7 +384,7 @@ class TrainOptions:
 
     def _contradictions(self) -> Iterator[tuple[object, str]]:
         """Yield whether options contradict each other, and what to say then."""
-        memory, versions = self.memory_start.memory, self.vision.augmented_versions
+        memory = self.memory_start.memory
         frozen, whole = self.vision.freeze_vision, self.window == "episode"
         weights = self.vision_weights != NO_WEIGHTS
         yield (
@@ -432,11 +414,6 @@ class TrainOptions:
             frozen and self.init is None and not weights,
             "--freeze-vision keeps the vision of a checkpoint; name one with --init, such as shipped, or "
             "give --vision-weights",
-        )
-        yield (
-            versions > 1 and not (frozen and self.augment),
-            f"augmented-versions is {versions}, which needs --freeze-vision and --augment; leave it out to "
-            "augment every window by itself",
         )
         yield (
             self.loss.recall_weight and not frozen,

@@ -210,8 +210,7 @@ def _trainer(
         windows = data.windows(options, processes.on_machine, frozen=cache is not None)
     with processes.agreeing():
         if cache is not None:
-            versions = options.vision.augmented_versions
-            features = cache.features(data.training, versions, options.augmentation, options.seed)
+            features = cache.features(data.training)
         source = batch_source(options, data.training, windows, features, policy, fabric)
         errors = _errors(options, data, cache, processes)
         if source.recall is not None:
@@ -248,20 +247,15 @@ def _errors(
     """Return what evaluates a policy on the held-out episodes, and on those to train on."""
     statistics = dataset_statistics(data.training).actions
     require_motion(statistics, data.training.source)
-    sets = () if data.sets is None else data.sets.validation_names
     errors = {
         name: EpisodeErrors(
             part,
             statistics,
             data.resize_to,
             features_of=None if cache is None else cache.features,
-            data_sets=names,
             processes=processes,
         )
-        for name, part, names in (
-            ("validation", data.validation, sets),
-            ("training", data.training, ()),
-        )
+        for name, part in (("validation", data.validation), ("training", data.training))
         if len(part)
     }
     if options.keeping.early_stopping is not None and "validation" not in errors:

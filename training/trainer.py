@@ -7,6 +7,7 @@ import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
+from dataclasses import asdict
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Generic, TypeVar
@@ -65,7 +66,7 @@ class Trainer:
         command and date, for the checkpoints and `result.json`. facts: see `save_resume`.
         """
         self.options, self.out, self.budget = options, options.out, options.budget
-        self.schedule, self.fabric, self.source = options.schedule, fabric, source
+        self.fabric, self.source = fabric, source
         self.info, self.facts, self.errors = dict(info), facts, errors
         self.device, self.processes = fabric.device, source.processes
         self.policy = fabric.to_device(policy)
@@ -148,7 +149,7 @@ class Trainer:
     def _train_step(self, batch: TrainingBatch, log: RunLog) -> None:
         step = self.progress.step
         torch.manual_seed(self.options.seed * 1_000_003 + step)  # dropout within the network
-        learning_rate = self.schedule.learning_rate(step, self.used)
+        learning_rate = self.options.optimizer.learning_rate(self.options.peak, step, self.used)
         set_learning_rate(self.optimizer, learning_rate)
         scalars = self.backpropagate(batch)
         scalars["gradient_norm"] = self.update_weights() / self.processes.count
@@ -243,7 +244,7 @@ class Trainer:
             "policy_without_previous_action": errors.policy(model, without_previous_action=True),
             **self._baselines[name],
         }
-        return {who: error.to_json() for who, error in found.items()}
+        return {who: asdict(error) for who, error in found.items()}
 
     def _save(self) -> None:
         self.progress.elapsed_s = self.clock.saved()
@@ -348,7 +349,6 @@ def build_optimizer(
 
 
 def set_learning_rate(optimizer: torch.optim.Optimizer, learning_rate: float) -> None:
-    """Set the learning rate of all groups."""
     for group in optimizer.param_groups:
         group["lr"] = learning_rate
 
@@ -357,13 +357,12 @@ BACKEND: str | Callable[..., Any] = "inductor"
 """What compiles the graph of --compile; another one in tests, which is quick."""
 
 
-def compile_module(module: nn.Module, device: torch.device, *, graphs: bool) -> None:
+def compile_module(module: nn.Module, device: torch.device) -> None:
     """Have `module` compiled by `torch.compile` when it is first called, in place.
 
     The losses of a batch become one graph, in which the ticks of a window stand one after the other,
-    so that the recurrence of the memory is a part of it. graphs: whether a GPU may record CUDA graphs,
-    for which the shapes of a step must always be the same and its gradients used before the next call.
-    Raises `UserError` if no compiler works here, which a small function shows.
+    so that the recurrence of the memory is a part of it. Raises `UserError` if no compiler works here,
+    which a small function shows.
     """
     try:
         torch.compile(lambda x: (x + 1).sin(), backend=BACKEND)(torch.zeros(8, device=device))
@@ -373,8 +372,7 @@ def compile_module(module: nn.Module, device: torch.device, *, graphs: bool) -> 
             f"--compile: torch.compile does not work here ({first_line(cause)}); install a C++ compiler (on "
             "Debian or Ubuntu: sudo apt-get install -y g++), for a GPU also PyTorch's triton, or leave it out"
         ) from error
-    mode = "reduce-overhead" if graphs and device.type == "cuda" else "default"
-    module.compile(backend=BACKEND, mode=mode)
+    module.compile(backend=BACKEND)
 
 
 LEAST_WEIGHT = 1e-6
@@ -414,12 +412,10 @@ class Gradients:
         source: BatchSource,
     ) -> None:
         self._spec, self._fabric, self._processes = policy.spec, fabric, source.processes
-        self._parts, self._compiles = options.processes.accumulate, options.compile
+        self._parts = options.processes.accumulate
         losses = _CloningLosses(policy, recall)
-        if self._compiles:
-            same_shapes = source.features is None
-            graphs = same_shapes and self._parts == self._processes.count == 1
-            compile_module(losses, fabric.device, graphs=graphs)
+        if options.compile:
+            compile_module(losses, fabric.device)
         self._losses = fabric.strategy.setup_module(losses)
 
     def of(self, batch: TrainingBatch, memory: CoreState | None) -> tuple[Losses, CoreState]:
@@ -451,8 +447,6 @@ class Gradients:
         last: bool,
     ) -> tuple[Losses, CoreState]:
         here = part.to(self._fabric.device)
-        if self._compiles:
-            torch.compiler.cudagraph_mark_step_begin()
         # Gradients are exchanged at the last part of a batch alone.
         parallel = isinstance(self._losses, DistributedDataParallel)
         with self._losses.no_sync() if parallel and not last else nullcontext():
@@ -460,9 +454,6 @@ class Gradients:
                 losses, memory = self._losses(here, memory, portions)
             # The processes take the mean of their gradients, and these are to be added up.
             self._fabric.backward(losses["loss"] * self._processes.count)
-        if self._compiles:  # the next call would overwrite the values
-            losses = {name: value.detach().clone() for name, value in losses.items()}
-            memory = {name: value.detach().clone() for name, value in memory.items()}
         return losses, memory
 
     def _portions(self, parts: Sequence[TrainingBatch]) -> Sequence[dict[str, Tensor] | None]:

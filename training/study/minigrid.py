@@ -32,7 +32,7 @@ from ttm.policy.cores.core import CoreConfig, CoreState
 from ttm.policy.errors import UserError
 from ttm.policy.files import write_atomically
 from ttm.training.console import make_folder, print_progress
-from ttm.training.options import WarmupCosine
+from ttm.training.options import OptimizerConfig
 from ttm.training.sequence_model import Progress, fit
 
 VIEW = 7  # side of the square that the agent sees, in tiles
@@ -472,12 +472,12 @@ def clone(
     report_every: int = REPORT_EVERY,
 ) -> Iterator[Progress]:
     """Train for `steps` steps with a warm-up and half a cosine; yield as `fit` does."""
-    schedule = WarmupCosine(peak=learning_rate)
+    course = OptimizerConfig()
     return fit(
         policy,
         islice(batches, steps),
         lambda policy, *batch: policy.loss(EpisodeTensors(*batch)),
-        learning_rate=lambda step: schedule.learning_rate(step, step / steps),
+        learning_rate=lambda step: course.learning_rate(learning_rate, step, step / steps),
         report_every=report_every,
     )
 

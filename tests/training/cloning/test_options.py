@@ -130,7 +130,7 @@ def test_the_optimiser_has_the_values_of_its_group(command: Make) -> None:
     trainer = assembled(command(optimizer=group, augment=False), Console(quiet=True))
     assert all(each["betas"] == (0.5, 0.6) for each in trainer.optimizer.param_groups)
     assert all(each["eps"] == 1e-3 for each in trainer.optimizer.param_groups)
-    schedule = trainer.schedule
+    schedule = trainer.options.optimizer
     assert (schedule.warmup_steps, schedule.longest_warmup, schedule.floor) == (7, 0.5, 0.25)
     trainer.backpropagate(next(iter(trainer.source.sample(1))))
     trainer.update_weights()

@@ -90,7 +90,7 @@ def test_training_lowers_the_error(command: Make) -> None:
     assert result["training"]["policy"]["normalized"] < 0.95
 
 
-FROZEN = {"window": "episode", "freeze_vision": True, "augmented_versions": 2}
+FROZEN = {"window": "episode", "freeze_vision": True}
 
 
 @pytest.mark.parametrize(
