@@ -429,14 +429,9 @@ def reading_note(source: BatchSource) -> str:
     if recent is None:
         return ""
     gib = recent.ticks * source.windows.frames.tick_bytes * max(1, source.workers) / 2**30
-    kept = "those that windows have in common"
-    if recent.portion < 1:
-        kept = (
-            f"{recent.portion:.0%} of {kept}; a smaller shuffle or --batch-size needs less memory"
-        )
     return (
         f"frames are read from the files, with a shuffle of {source.memory.apart}; up to {gib:.2f} GiB "
-        f"keep {kept}"
+        f"keep {recent.portion:.0%} of those that windows have in common"
     )
 
 

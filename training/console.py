@@ -36,9 +36,15 @@ def write_figures(console: Console, path: Path | None, figures: str) -> None:
     console.print(f"figures: {path}", soft_wrap=True)
 
 
+def say(console: Console, *lines: str) -> None:
+    """Print lines as they are, which the terminal wraps."""
+    for line in lines:
+        console.print(line, highlight=False, soft_wrap=True, markup=False)
+
+
 def print_progress(line: str) -> None:
     """Print one line to stderr at once, so that stdout holds nothing but the results."""
-    Console(stderr=True, highlight=False).print(line, soft_wrap=True, markup=False)
+    say(Console(stderr=True), line)
 
 
 def make_folder(path: Path, option: str = "--out") -> Path:

@@ -198,11 +198,10 @@ def launched(options: TrainOptions) -> Fabric:
     if options.device == "cuda" and not gpus:
         raise UserError("--device cuda, but PyTorch sees no GPU here; give --device cpu")
     devices, nodes = _wanted(options)
-    count, parts = devices * nodes, options.processes.accumulate
-    if options.batch_size < count * parts:
+    count = devices * nodes
+    if options.batch_size < count:
         raise UserError(
-            f"--batch-size is {options.batch_size}, which {count} devices share in {parts} parts each "
-            f"(accumulate); give at least {count * parts}"
+            f"--batch-size is {options.batch_size}, which {count} devices share; give at least {count}"
         )
     strategy: str | DDPStrategy = "auto"
     if count > 1:

@@ -5,7 +5,7 @@ A trained policy can be given another core without learning to see again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -119,40 +119,23 @@ def with_head_options(config: ActionHeadConfig, options: Sequence[str]) -> Actio
 
 def require_same_core(config: PolicyConfig, options: TrainOptions, source: str) -> None:
     """Raise `UserError` if the core asked for is not that of `source`, a training to resume."""
-    advice = f"to resume, or give another --out and --init {source} to begin with a new core"
+    advice = f"leave it out to resume, or give another --out and --init {source} for a new core"
     if not _is(config.core, options.core):
         raise UserError(
-            f"--core is {options.core}, but {source} has {core_name(config.core)}; leave --core out {advice}"
+            f"--core is {options.core}, but {source} has {core_name(config.core)}; {advice}"
         )
-    what = f"the core of {source}"
-    given, advice = options.core_options, f"leave it out {advice}"
-    _require_same_fields("--core-options", given, config.core, with_options, what, advice)
+    for each in options.core_options:
+        if with_options(config.core, [each]) != config.core:
+            raise UserError(f"--core-options has {each}, unlike the core of {source}; {advice}")
 
 
 def require_same_head(config: PolicyConfig, options: TrainOptions, source: str) -> None:
     """Raise `UserError` if the options contradict the action head of the checkpoint `source`."""
-    what, given = f"the {HEAD} of {source}", options.head_options
-    advice = "leave it out to keep the checkpoint's head, or train a new policy without --init and --resume"
-    _require_same_fields("head-options", given, config.head, with_head_options, what, advice)
-
-
-def _require_same_fields(
-    option: str,
-    given: Sequence[str],
-    config: Any,
-    changed: Callable[[Any, Sequence[str]], Any],
-    what: str,
-    advice: str,
-) -> None:
-    """Raise `UserError` if one of the `given`, each FIELD=VALUE, would change `config`.
-
-    what: what `config` is of.
-    """
-    for each in given:
-        if changed(config, [each]) != config:
-            name = each.partition("=")[0]
+    for each in options.head_options:
+        if with_head_options(config.head, [each]) != config.head:
             raise UserError(
-                f"{option} has {each}, but {what} has {name}={getattr(config, name)}; {advice}"
+                f"head-options has {each}, unlike the {HEAD} of {source}, which stays; leave it out, or "
+                "train a new policy without --init and --resume"
             )
 
 

@@ -20,7 +20,7 @@ from torch import Tensor
 from ttm.policy.checkpoint import save_checkpoint
 from ttm.policy.errors import UserError
 from ttm.policy.policy import Policy
-from ttm.training.console import make_folder
+from ttm.training.console import make_folder, say
 from ttm.training.distributed import Processes
 from ttm.training.options import LoggerName
 
@@ -155,7 +155,7 @@ class RunLog:
 
     def say(self, text: str) -> None:
         """Print a line above the progress bar."""
-        self.console.print(text, highlight=False, soft_wrap=True)
+        say(self.console, text)
 
 
 def resume_path(out: Path) -> Path:

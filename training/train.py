@@ -27,6 +27,7 @@ from ttm.sim.shipped import checkpoint_path
 from ttm.sim.workers import usable_cores
 from ttm.training.batches import batch_source, reading_note
 from ttm.training.config_file import config_path
+from ttm.training.console import say
 from ttm.training.data import Data, FeatureCache, open_data, predicted_statistics
 from ttm.training.distributed import Processes, launched, share_batch_norm, together
 from ttm.training.frozen_vision import freeze_vision
@@ -96,7 +97,8 @@ def _train(
     """Train among the processes of `fabric`; the trainer is gone when this returns."""
     processes = Processes.of(fabric)
     if options.dry_run:
-        return dry_run(assembled(options, console, features, fabric), console)
+        say(console, *measured(assembled(options, console, features, fabric)))
+        return 0
     with processes.agreeing():
         if processes.first:
             prepare_folder(options.out, resume=options.resume, overwrite=options.overwrite)
@@ -121,17 +123,14 @@ def assembled(
     fabric: with the processes that train; None for this one alone.
     """
 
-    def say(*lines: str) -> None:
-        for line in lines:
-            console.print(line, highlight=False, soft_wrap=True, markup=False)
-
     fabric = launched(options) if fabric is None else fabric
     processes = Processes.of(fabric)
     with processes.agreeing():
         checkpoint, notes = _checkpoint(options)
         data = open_data(options, checkpoint)
-        say(*notes, *(f"note: {note}" for note in data.notes), *member_lines(data.training.members))
-        say(*(() if data.sets is None else data.sets.lines()))
+        notes += [f"note: {note}" for note in data.notes]
+        say(console, *notes, *member_lines(data.training.members))
+        say(console, *(() if data.sets is None else data.sets.lines()))
         policy = _policy(options, checkpoint, data)
         share_batch_norm(policy, processes, fabric.device)
         cache = None
@@ -145,13 +144,13 @@ def assembled(
         with processes.agreeing():
             path = resume_path(options.out)
             found = require_same_data(options, read_header(path), trainer.facts["data"])
-            say(*(f"note: resumed in spite of {each}" for each in found))
+            say(console, *(f"note: resumed in spite of {each}" for each in found))
             trainer.resume(path)
-    say(_summary(options, policy, data, trainer))
+    say(console, _summary(options, policy, data, trainer))
     if note := reading_note(trainer.source):
-        say(f"note: {note}")
+        say(console, f"note: {note}")
     if cache is not None:
-        say(f"vision is frozen: {cache.summary()}")
+        say(console, f"vision is frozen: {cache.summary()}")
     return trainer
 
 
@@ -185,11 +184,11 @@ def _policy(options: TrainOptions, checkpoint: Policy | None, data: Data) -> Pol
     policy = checkpoint
     if policy is None:
         policy = Policy(data.spec, chosen_network(options))
-        weights = None if options.vision_weights == NO_WEIGHTS else options.vision_weights
-        given = {"--vision-model": options.vision_model, "--vision-weights": weights}
-        for name, value in given.items():
-            if policy.vision is None and value is not None:
-                raise UserError(f"{name} is {value}, but the data have no camera; leave it out")
+        pretrained = options.vision_weights != NO_WEIGHTS
+        if policy.vision is None and (options.vision_model is not None or pretrained):
+            raise UserError(
+                "the data have no camera; leave out --vision-model and --vision-weights"
+            )
     if checkpoint is None or (options.new_statistics and not options.resume):
         policy.normalizer.set_statistics(
             dataset_statistics(data.training), predicted_statistics(policy, data.training)
@@ -282,17 +281,8 @@ def _summary(options: TrainOptions, policy: Policy, data: Data, trainer: Trainer
     )
 
 
-# `ttm train --dry-run`: what a training would do, how long it would take, and how much memory.
-
 STEPS = 6
-"""Steps that are done; the first one, which allocates, is not timed."""
-
-
-def dry_run(trainer: Trainer, console: Console) -> int:
-    """Measure some steps with a trainer, which is of no other use then. Returns the exit code."""
-    for line in _lines(trainer):
-        console.print(line, highlight=False, soft_wrap=True, markup=False)
-    return 0
+"""Steps that --dry-run does; the first one, which allocates, is not timed."""
 
 
 def estimate(trainer: Trainer) -> tuple[float, float, int, float]:
@@ -336,12 +326,11 @@ def _validation_time(trainer: Trainer) -> float:
     return calibration_s + 2 * (time.perf_counter() - begun) / portion
 
 
-def _lines(trainer: Trainer) -> Iterator[str]:
-    """Yield the parts of the network with their parameters, the sizes of the core, times and memory."""
+def measured(trainer: Trainer) -> Iterator[str]:
+    """Yield network, times and memory in words, after some steps; the trainer is of no other use then."""
     for name, part in trainer.policy.named_children():
         sizes = [(each.numel(), each.requires_grad) for each in part.parameters()]
-        number = sum(size for size, _ in sizes)
-        left = sum(size for size, trained in sizes if not trained)
+        number, left = sum(size for size, _ in sizes), sum(s for s, trained in sizes if not trained)
         if number:
             frozen = f", {left:,} of them frozen" if left else ""
             yield f"{name.replace('_', ' ')}: {number:,} parameters{frozen}"
@@ -354,20 +343,14 @@ def _lines(trainer: Trainer) -> Iterator[str]:
         f"a step: {step_s:.3g} s (median of {STEPS - 1}), {source.batch_size} windows of "
         f"{source.windows.window} ticks at most, {source.workers} worker processes"
     )
-    left = options.validations - trainer.progress.validations
-    yield f"a validation: about {validation_s:.3g} s; {left} of them"
+    remaining = options.validations - trainer.progress.validations
+    yield f"a validation: about {validation_s:.3g} s; {remaining} of them"
     limit = "about" if options.keeping.early_stopping is None else "at most"
-    yield f"the whole training: {limit} {steps:,} steps in {_in_words(seconds)}"
+    duration = datetime.timedelta(seconds=round(seconds))
+    yield f"the whole training: {limit} {steps:,} steps in {duration}"
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024  # Linux counts in KiB
     gpu = ""
     if trainer.device.type == "cuda":
         most = torch.cuda.max_memory_allocated(trainer.device)
         gpu = f", and {most / 2**30:.2f} GiB on the GPU"
     yield f"peak memory: {peak / 2**30:.2f} GiB{gpu}. Nothing was written."
-
-
-def _in_words(seconds: float) -> str:
-    for unit, size in (("hours", 3600), ("minutes", 60)):
-        if seconds >= 2 * size:
-            return f"{seconds / size:.1f} {unit}"
-    return f"{seconds:.0f} seconds"

@@ -5,8 +5,7 @@ from __future__ import annotations
 import copy
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from types import MappingProxyType
@@ -16,7 +15,6 @@ import torch
 from lightning.fabric import Fabric
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
-from torch.nn.parallel import DistributedDataParallel
 
 from ttm.policy.checkpoint import save_checkpoint
 from ttm.policy.cores.core import CoreState
@@ -25,7 +23,7 @@ from ttm.policy.errors import UserError, first_line
 from ttm.policy.files import write_json
 from ttm.policy.policy import Policy
 from ttm.training.batches import BatchSource
-from ttm.training.distributed import Processes, shares
+from ttm.training.distributed import Processes
 from ttm.training.losses import RecallLoss, TrainingBatch, cloning_losses, weight_sums
 from ttm.training.options import OptimizerConfig, TrainOptions
 from ttm.training.resume import TrainingProgress, load_memory, load_resume, save_resume
@@ -77,7 +75,10 @@ class Trainer:
         self._trained = nn.ModuleList(filter(None, (self.policy, self.recall)))
         if self.device.type == "cpu":
             quicker_on_cpu(self._trained)
-        self._gradients = Gradients(options, self.policy, self.recall, fabric, source)
+        losses = _CloningLosses(self.policy, self.recall)
+        if options.compile:
+            compile_module(losses, self.device)
+        self._losses = fabric.strategy.setup_module(losses)
         decay = options.optimization.weight_decay
         self.optimizer = build_optimizer(self._trained, decay, options.optimizer)
         self.progress = TrainingProgress()
@@ -131,12 +132,31 @@ class Trainer:
         return self.budget.progress(self.progress.step, self.progress.elapsed_s)
 
     def backpropagate(self, batch: TrainingBatch) -> dict[str, Tensor]:
-        """Compute losses and gradients of a batch: the first half of a step. Returns the losses."""
+        """Compute losses and gradients of a batch: the first half of a step.
+
+        batch: the windows of this process. Returns the portions of the losses that are of these windows.
+        """
         self.policy.train()
         self.optimizer.zero_grad(set_to_none=True)
-        losses, memory = self._gradients.of(batch, self._memory)
+        with self.fabric.autocast():
+            losses, memory = self._losses(
+                batch.to(self.device), self._memory, self._portions(batch)
+            )
+        # The processes take the mean of their gradients, and these are to be added up.
+        self.fabric.backward(losses["loss"] * self.processes.count)
         self._memory = self.source.memory.kept(memory)
         return losses
+
+    def _portions(self, batch: TrainingBatch) -> dict[str, Tensor] | None:
+        """Return which portion of each loss, a weighted mean, is that of this process; None for all."""
+        if self.processes.count == 1:
+            return None
+        held = {n: value.double() for n, value in weight_sums(self.policy.spec, batch).items()}
+        totals = self.processes.sum(torch.stack(list(held.values())))
+        return {
+            name: (value / total.clamp_min(LEAST_WEIGHT)).float()
+            for (name, value), total in zip(held.items(), totals, strict=True)
+        }
 
     def update_weights(self) -> Tensor:
         """Move weights and their average: the second half. Returns the gradient's norm."""
@@ -378,8 +398,6 @@ def compile_module(module: nn.Module, device: torch.device) -> None:
 LEAST_WEIGHT = 1e-6
 """Where the weights of a whole batch add up to less, a loss is 0."""
 
-Losses = dict[str, Tensor]
-
 
 class _CloningLosses(nn.Module):
     """`cloning_losses` as a module, the form in which Fabric takes what processes share."""
@@ -390,90 +408,10 @@ class _CloningLosses(nn.Module):
 
     def forward(
         self, batch: TrainingBatch, memory: CoreState | None, portions: Mapping[str, Tensor] | None
-    ) -> tuple[Losses, CoreState]:
+    ) -> tuple[dict[str, Tensor], CoreState]:
         losses, memory = cloning_losses(self.policy, batch, memory, self.recall, portions)
         # No gradient flows beyond the batch, and no process waits for one.
         return losses, {name: value.detach() for name, value in memory.items()}
-
-
-class Gradients:
-    """Computes the losses of a batch, and their gradients, which all processes then have.
-
-    Several processes may share a batch, and each may take its windows in parts. Every loss is a
-    weighted mean over the whole batch, of which each part computes its portion by the weights it holds.
-    """
-
-    def __init__(
-        self,
-        options: TrainOptions,
-        policy: Policy,
-        recall: RecallLoss | None,
-        fabric: Fabric,
-        source: BatchSource,
-    ) -> None:
-        self._spec, self._fabric, self._processes = policy.spec, fabric, source.processes
-        self._parts = options.processes.accumulate
-        losses = _CloningLosses(policy, recall)
-        if options.compile:
-            compile_module(losses, fabric.device)
-        self._losses = fabric.strategy.setup_module(losses)
-
-    def of(self, batch: TrainingBatch, memory: CoreState | None) -> tuple[Losses, CoreState]:
-        """Add the gradients of the whole batch to those of the weights.
-
-        batch: the windows of this process; memory: theirs before the first tick. Returns the
-        portions of the losses that are of these windows, and their memory after the last tick.
-        """
-        rows = shares(len(batch.valid), self._parts)
-        parts = [batch] if len(rows) == 1 else [batch.of_windows(each) for each in rows]
-        done = []
-        for part, each, portions in zip(parts, rows, self._portions(parts), strict=True):
-            before = memory and {name: value[each] for name, value in memory.items()}
-            done.append(self._of_part(part, before, portions, last=part is parts[-1]))
-        if len(done) == 1:
-            return done[0]
-        losses, memories = zip(*done, strict=True)
-        return (
-            {name: torch.stack(values).sum(0) for name, values in _by_name(losses)},
-            {name: torch.cat(values) for name, values in _by_name(memories)},
-        )
-
-    def _of_part(
-        self,
-        part: TrainingBatch,
-        memory: CoreState | None,
-        portions: Mapping[str, Tensor] | None,
-        *,
-        last: bool,
-    ) -> tuple[Losses, CoreState]:
-        here = part.to(self._fabric.device)
-        # Gradients are exchanged at the last part of a batch alone.
-        parallel = isinstance(self._losses, DistributedDataParallel)
-        with self._losses.no_sync() if parallel and not last else nullcontext():
-            with self._fabric.autocast():
-                losses, memory = self._losses(here, memory, portions)
-            # The processes take the mean of their gradients, and these are to be added up.
-            self._fabric.backward(losses["loss"] * self._processes.count)
-        return losses, memory
-
-    def _portions(self, parts: Sequence[TrainingBatch]) -> Sequence[dict[str, Tensor] | None]:
-        """Return for each part which portion of each loss it has; None for a whole batch."""
-        if len(parts) == self._processes.count == 1:
-            return [None]
-        sums = [weight_sums(self._spec, part) for part in parts]
-        held = {name: torch.stack(values).double() for name, values in _by_name(sums)}
-        totals = self._processes.sum(torch.stack([value.sum() for value in held.values()]))
-        portions = {
-            name: (value / total.clamp_min(LEAST_WEIGHT)).float()
-            for (name, value), total in zip(held.items(), totals, strict=True)
-        }
-        return [{n: value[index] for n, value in portions.items()} for index in range(len(parts))]
-
-
-def _by_name(several: Sequence[dict[str, Tensor]]) -> Iterator[tuple[str, list[Tensor]]]:
-    """Yield each name with its values."""
-    for name in several[0]:
-        yield name, [each[name] for each in several]
 
 
 class Clock:

@@ -46,18 +46,14 @@ OWN: dict[str, dict[str, Any]] = {"ttm": {"memory_size": 4, "process_size": 2}}
 """Sizes of single cores, beside those of `COMMON`."""
 
 NOTES = """\
-Chunks L#L of V letters. The model predicts each symbol from those before it: the first symbol of
-a chunk is a guess (1 / V), the second is #, and the third repeats the first.
+Chunks L#L of V letters. The model predicts each symbol from those before it.
 
   right   held-out symbols that are predicted, with half of the 95 % interval, and
   1 2 3   the same for the first, second and third symbol of a chunk.
   limit   the highest possible "right", except by luck: (2 + 1/V)/3 for a core that remembers two
-          symbols; (1 + 2/V)/3 for a hierarchy that shortens by three without vanilla layers (Nawrot
-          et al. 2021, appendix A.1); less for one with repeating, and for a core without memory,
-          because they do not know which symbol of a chunk comes next.
-  s       seconds of training.
-
-{steps} steps each, on one CPU thread.
+          symbols; (1 + 2/V)/3 for a hierarchy that shortens by three without vanilla layers; less for
+          one that does not know which symbol of a chunk comes next.
+  s       seconds of training, {steps} steps on one CPU thread.
 """
 COLUMNS = ("model", "V", "seed", "right", "±", "limit", "1", "2", "3", "s")
 

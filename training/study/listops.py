@@ -1,9 +1,8 @@
 """`ttm study listops`: which memory learns the value of nested operations, read token by token?
 
 ListOps (Nangia & Bowman 2018): `[MAX 2 9 [MIN 4 7 ] 0 ]` is 9, one of ten classes. MED is the median
-rounded down, SM the sum modulo 10. The expressions are made as in Long Range Arena (Tay et al. 2020):
-every argument is drawn to be a digit or an operator, and an expression is kept if its length and
-depth are within the bounds.
+rounded down, SM the sum modulo 10. As in Long Range Arena (Tay et al. 2020) every argument is drawn to
+be a digit or an operator, and an expression is kept if its length and depth are within the bounds.
 """
 
 from __future__ import annotations
@@ -71,19 +70,17 @@ EVALUATION_BATCH = 256
 REPORT_EVERY = 100  # steps
 
 NOTES = """\
-ListOps, scaled down: expressions of {task.min_length} to {task.max_length} tokens, at most {task.depth} \
-nested operators, 2 to {task.arguments} arguments each;
-{presented:,} are presented out of {samples:,}. These figures are not comparable with published ones: Long
-Range Arena (Tay et al. 2020) has 500 to 2,000 tokens and 96,000 expressions, and its plain Transformer is
-right in 36.37 %. An example: {example}
+ListOps, scaled down: {samples:,} expressions of {task.min_length} to {task.max_length} tokens with at most \
+{task.depth} nested operators.
+These figures are not comparable with published ones: in Long Range Arena (Tay et al. 2020) expressions
+have 500 to 2,000 tokens, and a plain Transformer is right in 36.37 %. For example, {example}
 is {value}.
 
   size       thousands of weights.
   accuracy   values of {held_out:,} held-out expressions that are right (%), with Wilson's 95 % interval,
              after {steps:,} steps of {batch_size} expressions.
   s          seconds of training, on one CPU thread.
-  guess      without a network: the most frequent value in training, of all expressions or of those
-             with the same first operator.
+  guess      without a network: the most frequent value, of all or with the same first operator.
 """
 
 
@@ -130,22 +127,19 @@ class ListopsTask:
         Raises `UserError` if too few are found in a bounded number of draws.
         """
         rng = random.Random(seed)
-        # Tokens -> number of the draw. A dictionary keeps the order of the draws; a set does not.
-        found: dict[tuple[str, ...], int] = {}
-        draws = newest = 0
-        while len(found) < count:
-            if draws >= min(MOST_DRAWS_EACH * count, newest) + MOST_IDLE_DRAWS:
-                raise UserError(
-                    f"{draws:,} draws gave {len(found):,} different expressions of {self.min_length} "
-                    f"to {self.max_length} tokens, and {count:,} are needed; give fewer --samples, or "
-                    "another --max-length or --depth"
-                )
-            draws += 1
+        found: dict[tuple[str, ...], None] = {}  # a dictionary keeps the order of the draws
+        for _ in range(MOST_DRAWS_EACH * count + MOST_IDLE_DRAWS):
             tokens: list[str] = []
             self._draw_operator(rng, tokens, level=1)
             if self.min_length <= len(tokens) <= self.max_length:
-                newest = max(newest, found.setdefault(tuple(tokens), draws))
-        return [Expression(tokens, evaluate(tokens)) for tokens in found]
+                found[tuple(tokens)] = None
+            if len(found) == count:
+                return [Expression(tokens, evaluate(tokens)) for tokens in found]
+        raise UserError(
+            f"many draws gave {len(found):,} different expressions of {self.min_length} to "
+            f"{self.max_length} tokens, and {count:,} are needed; give fewer --samples, or another "
+            "--max-length or --depth"
+        )
 
     def _draw_operator(self, rng: random.Random, tokens: list[str], level: int) -> None:
         """Append an operator and its arguments to `tokens`, but stop when there are too many."""
@@ -237,7 +231,6 @@ class StudyListopsCommand(SymbolStudy):
         notes = NOTES.format(
             task=self.task,
             samples=self.samples,
-            presented=self.steps * self.batch_size,
             example=" ".join(shown.tokens),
             value=shown.value,
             held_out=self.held_out,

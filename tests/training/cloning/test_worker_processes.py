@@ -170,5 +170,5 @@ def test_a_training_with_workers_equals_one_without_also_when_resumed(
 
 def test_workers_without_frames_are_refused(command: Callable[..., TrainCommand]) -> None:
     training = command(init="shipped", freeze_vision=True, workers=2)
-    with pytest.raises(UserError, match=r"--workers is 2, but with --freeze-vision"):
+    with pytest.raises(UserError, match=r"--workers is 2, but --freeze-vision"):
         training.run()

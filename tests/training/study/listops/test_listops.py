@@ -140,7 +140,7 @@ def test_more_expressions_than_there_are_end_in_an_error() -> None:
 
 def test_bounds_that_are_met_too_seldom_end_in_an_error() -> None:
     seldom = replace(TASK, min_length=80, max_length=85, operator_probability=0.01)
-    with pytest.raises(UserError, match=r"20,000 draws gave 0 different .* give fewer --samples"):
+    with pytest.raises(UserError, match=r"gave 0 different .* give fewer --samples"):
         seldom.make(3, seed=0)
 
 
