@@ -490,9 +490,8 @@ def require_room(workers: int, batch_bytes: int) -> None:
     if workers > fitting:
         needed = (AHEAD * workers + 1) * batch_bytes
         raise UserError(
-            f"--workers {workers} need {needed / 2**20:.0f} MiB of shared memory, and {SHARED_MEMORY} has "
-            f"{free / 2**20:.0f} MiB; give a container more (docker run --shm-size 2g), "
-            "or take fewer --workers or a smaller --batch-size"
+            f"--workers {workers} need {needed / 2**20:.0f} MiB of {SHARED_MEMORY}, which has "
+            f"{free / 2**20:.0f}; take fewer, or give a container more (docker run --shm-size 2g)"
         )
 
 

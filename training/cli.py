@@ -215,8 +215,7 @@ def _load(name: str, where: str) -> type[Any]:
         if not missing or not extras:
             raise
         raise UserError(
-            f"ttm {name} needs {missing}, which is not installed; "
-            f'run: pip install "{NAME}[{extras[0]}]"'
+            f'ttm {name} needs {missing}; run: pip install "{NAME}[{extras[0]}]"'
         ) from error
     return found
 

@@ -63,8 +63,7 @@ class DataSets:
         for number, name in enumerate(names):
             if shares is not None and number not in training:
                 raise UserError(
-                    f"--data: {name} has a weight and no episode to train on; leave it out, or choose "
-                    "another mask with --filter"
+                    f"--data: {name} has a weight and no episode to train on; leave it out"
                 )
         mixed = None if shares is None else DataShares(training, shares)
         return cls(names, training, validation, mixed)
@@ -329,7 +328,6 @@ class FeatureCache:
         policy.train(training)
         if self._num_bytes > self._limit:
             raise UserError(
-                f"the features of frozen vision exceed {self._limit / 2**30:.1f} GiB, the free memory; "
-                "take fewer episodes, or train without --freeze-vision"
+                f"the features exceed {self._limit / 2**30:.1f} GiB, the free memory; take fewer episodes"
             )
         return rows

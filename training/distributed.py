@@ -267,8 +267,7 @@ def _wanted(options: TrainOptions) -> tuple[int, int]:
     for name, number, found in zip(("--devices", "nodes"), given, started, strict=True):
         if number not in (None, found):
             raise UserError(
-                f"{name} is {number}, but torchrun or SLURM has started processes for {found}; leave it "
-                "out, or start as many"
+                f"{name} is {number}, but a launcher started processes for {found}; leave it out"
             )
     return started
 

@@ -74,8 +74,7 @@ class MapStore:
             kept = maps.permute(0, 2, 3, 1).to("cpu", DTYPE).contiguous()
             if not kept.isfinite().all():
                 raise UserError(
-                    f"--freeze-vision keeps features as {DTYPE}, which one of them exceeds "
-                    f"({float(maps.abs().max()):g}); train without it, or begin with another --init"
+                    f"--freeze-vision keeps features as {DTYPE}, which cannot hold one; train without it"
                 )
             self._parts.append(kept)
         return torch.tensor(rows)

@@ -133,10 +133,7 @@ def require_same_head(config: PolicyConfig, options: TrainOptions, source: str) 
     """Raise `UserError` if the options contradict the action head of the checkpoint `source`."""
     for each in options.head_options:
         if with_head_options(config.head, [each]) != config.head:
-            raise UserError(
-                f"head-options has {each}, unlike the {HEAD} of {source}, which stays; leave it out, or "
-                "train a new policy without --init and --resume"
-            )
+            raise UserError(f"head-options has {each}, unlike the {HEAD} of {source}; leave it out")
 
 
 def require_same_form(policy: Policy, options: TrainOptions, source: str) -> None:
@@ -147,8 +144,7 @@ def require_same_form(policy: Policy, options: TrainOptions, source: str) -> Non
     if RelativeActions(policy.spec, options.relative, options.absolute) != policy.relative:
         known = " ".join([*config.relative, *config.absolute]) or "none"
         raise UserError(
-            f"--relative and absolute say {' '.join(given)}, but {source} was trained with {known}; leave "
-            "them out to keep that, or train a new policy without --init"
+            f"--relative and absolute say {' '.join(given)}, but {source} has {known}; leave them out"
         )
 
 
@@ -172,7 +168,6 @@ def _changed(config: PolicyConfig, **changes: Any) -> PolicyConfig:
     cells = changes.get("sight_cells")
     if cells is not None and not network.sight_tokens:
         raise UserError(
-            f"sight-cells is {cells}, but the policy has no sight memory; give it one by --sight-tokens 6, "
-            "or leave sight-cells out"
+            f"sight-cells is {cells}, but there is no sight memory; give --sight-tokens 6"
         )
     return network

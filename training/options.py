@@ -374,13 +374,11 @@ class TrainOptions:
             raise UserError(f"--window episode starts without memory; leave --memory {memory} out")
         if not isinstance(self.shuffle, str) and (whole or memory == "carry"):
             raise UserError(
-                f"shuffle is {self.shuffle}, but sections are of windows that overlap, unlike those of "
-                "--window episode and --memory carry; leave it out"
+                f"shuffle is {self.shuffle}, but sections are of windows that overlap; leave it out"
             )
         if whole and self.compile:
             raise UserError(
-                "--compile makes a graph for each length of a window, and --window episode has many; "
-                "leave one of them out"
+                "--compile has a graph for each length, and --window episode has many; leave one out"
             )
         if self.init is not None and (model is not None or weights != NO_WEIGHTS):
             given = (
@@ -391,8 +389,7 @@ class TrainOptions:
             )
         if frozen and self.init is None and weights == NO_WEIGHTS:
             raise UserError(
-                "--freeze-vision keeps the vision of a checkpoint; name one with --init, such as "
-                "shipped, or give --vision-weights"
+                "--freeze-vision keeps the vision of a checkpoint; name one with --init"
             )
         if recall and not frozen:
             raise UserError(

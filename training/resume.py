@@ -185,8 +185,7 @@ def require_same_options(options: TrainOptions, header: Mapping[str, Any]) -> li
     adjusted = [found.pop(name) for name in ADJUSTABLE if name in found]
     if found:
         raise UserError(
-            f"this is another training than the one to resume: {', '.join(found.values())}; give the same "
-            "options as before, or start another training with another --out"
+            f"this is another training than that in --out: {', '.join(found.values())}; give another --out"
         )
     longer = list(differences(header.get("length", {}), length(options)).values())
     _require_allowed(options, longer, "the learning rate follows the length of the training")
@@ -209,8 +208,7 @@ def require_same_data(
 def _require_allowed(options: TrainOptions, found: Sequence[str], why: str) -> None:
     if found and not options.resume_anyway:
         raise UserError(
-            f"cannot resume exactly: {', '.join(found)}; {why}. Give what was given before, or go on with "
-            "--resume --resume-anyway"
+            f"cannot resume exactly: {', '.join(found)}; {why}. --resume-anyway accepts that"
         )
 
 

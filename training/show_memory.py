@@ -121,8 +121,7 @@ def _choose(episodes: EpisodeDataset, which: str) -> EpisodeReader:
     if which.isdecimal():
         if int(which) >= len(episodes):
             raise UserError(
-                f"{episodes.source} has {len(episodes)} episodes and none of number {which}; "
-                "they count from 0"
+                f"{episodes.source} has {len(episodes)} episodes and none of number {which}"
             )
         return episodes[int(which)]
     found = [episode for episode in episodes if episode.name == which]

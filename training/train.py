@@ -259,8 +259,7 @@ def _errors(
     }
     if options.keeping.early_stopping is not None and "validation" not in errors:
         raise UserError(
-            "--early-stopping compares errors on held-out episodes, and there are none; hold some out with "
-            "mask/valid, or leave it out"
+            "--early-stopping needs held-out episodes; name some by mask/valid, or leave it out"
         )
     return errors
 

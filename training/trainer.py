@@ -389,8 +389,8 @@ def compile_module(module: nn.Module, device: torch.device) -> None:
     except (RuntimeError, ImportError, OSError) as error:
         cause = getattr(error, "inner_exception", error)
         raise UserError(
-            f"--compile: torch.compile does not work here ({first_line(cause)}); install a C++ compiler (on "
-            "Debian or Ubuntu: sudo apt-get install -y g++), for a GPU also PyTorch's triton, or leave it out"
+            f"--compile: torch.compile does not work here ({first_line(cause)}); install a C++ compiler "
+            "(sudo apt-get install -y g++), for a GPU also triton, or leave it out"
         ) from error
     module.compile(backend=BACKEND)
 

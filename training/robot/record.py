@@ -164,8 +164,7 @@ class RecordCommand(_AllOptions):
             raise UserError("--task is one of the simulated robot; add --sim")
         if self.checkpoint and not self.sim:
             raise UserError(
-                "--checkpoint is a policy for the simulated robot; add --sim, or start it by ttm robot and "
-                "give its node's name by --policy"
+                "--checkpoint is for --sim; start a policy by ttm robot and give its node by --policy"
             )
         if self.checkpoint and self.policy:
             raise UserError("--checkpoint starts a policy; leave out --policy")

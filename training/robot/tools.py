@@ -72,14 +72,10 @@ class DataBagsCommand:
             for name in for_reading:
                 if given.pop(name) is not None:
                     raise UserError(
-                        f"--{name.replace('_', '-')} is for bags that are read, and episodes have their "
-                        f"own; leave it out with --to {to}"
+                        f"--{name.replace('_', '-')} is for bags that are read; leave it out with --to {to}"
                     )
         if find_spec("rosbags") is None:
-            raise UserError(
-                "rosbags is missing, which reads and writes bags; "
-                'run: pip install "ttm-policy-stack[convert]"'
-            )
+            raise UserError('rosbags is missing; run: pip install "ttm-policy-stack[convert]"')
         return run_program("bags.read" if to == "ttm" else "bags.write", given)
 
 

@@ -137,8 +137,7 @@ class ListopsTask:
                 return [Expression(tokens, evaluate(tokens)) for tokens in found]
         raise UserError(
             f"many draws gave {len(found):,} different expressions of {self.min_length} to "
-            f"{self.max_length} tokens, and {count:,} are needed; give fewer --samples, or another "
-            "--max-length or --depth"
+            f"{self.max_length} tokens, and {count:,} are needed; give fewer --samples"
         )
 
     def _draw_operator(self, rng: random.Random, tokens: list[str], level: int) -> None:

@@ -186,8 +186,8 @@ which it was the matching one, which is a success, 50 % for a guess."""
         size = int(found[1]) if found else 0
         if found is None or size < SMALLEST or size % 2 == 0:
             raise UserError(
-                f"--level is '{self.level}'; give MemoryS and an odd size of {SMALLEST} or more, "
-                f"with or without Random after it, such as MemoryS13 or MemoryS17Random"
+                f"--level is '{self.level}'; give MemoryS and an odd size of {SMALLEST} or more, and perhaps "
+                "Random, such as MemoryS13 or MemoryS17Random"
             )
         # MiniGrid's Memory levels are one class with other arguments.
         random_length = found[2] is not None

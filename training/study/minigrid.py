@@ -187,8 +187,7 @@ def load_or_record(level: Level, count: int, cache: Path, workers: int) -> Demon
             solved, tried = sum(map(len, parts)), SEEDS_A_FILE * len(parts)
             if solved < LEAST_SOLVED * tried:
                 raise UserError(
-                    f"the expert solves {solved} of {tried} seeds of level {level.level}, too few to "
-                    "learn from; give another --level"
+                    f"the expert solves {solved} of {tried} seeds of level {level.level}, too few"
                 )
     arrays = ([getattr(part, each.name) for part in parts] for each in fields(Demonstrations))
     return Demonstrations(*map(np.concatenate, arrays)).first(count)

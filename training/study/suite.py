@@ -156,8 +156,7 @@ def parse_variant(text: str) -> Variant:
         name, *given = shlex.split(text)
     except ValueError as error:
         raise UserError(
-            f"--core '{text}' is no core; give a name, with FIELD=VALUE in the same quotes if need "
-            "be, such as 'lstm num_layers=2'"
+            f"--core '{text}' is no core; give a name, such as 'lstm num_layers=2'"
         ) from error
     require_choice("--core", name, (OURS, *NAMES))
     core, own = (TTM, OURS_OPTIONS) if name == OURS else (name, ())
@@ -185,7 +184,7 @@ def suite_cores(
         if abs(found - wanted) > TOLERANCE * wanted:
             raise UserError(
                 f"--core '{variant.label}' has {found:,} parameters and ours {wanted:,}, more than 2 % "
-                "apart; leave mlp_size out of its options, or give sizes that fit"
+                "apart; leave mlp_size out"
             )
     return cores
 
@@ -315,8 +314,7 @@ def collect_figures(out: Path) -> Figures:
         folders.append(folder)
         if facts["settings"] != settings:
             raise UserError(
-                f"{folders[0].path} and {folder.path} were trained with different settings and cannot "
-                "be compared; move one of them out of the folder"
+                f"{folders[0].path} and {folder.path} have different settings; move one of them away"
             )
         error = result["validation"]["policy"]["normalized"] if "validation" in result else None
         trainings.append(

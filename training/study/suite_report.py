@@ -106,8 +106,7 @@ def merged_figures(several: Sequence[Figures]) -> Figures:
     for (variant, seed, task, gap, probe), number in keys.items():
         if number > 1:
             raise UserError(
-                f"two of the studies hold {variant}, seed {seed}, in {task} at a gap of {gap} "
-                f"({probe}); leave one of them out"
+                f"two studies hold {variant}, seed {seed}, in {task} at a gap of {gap} ({probe})"
             )
     settings: dict[str, Any] = {}
     for name in dict.fromkeys(name for figures in several for name in figures.settings):
