@@ -44,12 +44,7 @@ from ttm.training.augmentation import ImageChanges
 from ttm.training.distributed import Processes
 from ttm.training.frozen_vision import EpisodeFeatures, tick_codes
 from ttm.training.losses import RecallTargets, TrainingBatch
-from ttm.training.options import (
-    AugmentationConfig,
-    InputDropoutConfig,
-    LossConfig,
-    TrainOptions,
-)
+from ttm.training.options import AugmentationConfig, InputDropoutConfig, LossConfig, TrainOptions
 from ttm.training.resume import read_header
 from ttm.training.run_log import resume_path
 
@@ -146,12 +141,9 @@ class Carried(FromZero):
 class Delays:
     """Draws a delay for each window, and finds the actions that were demonstrated so much later.
 
-    A command is in force only some time after the observation. "Thinking while moving" (Xiao et al. 2020)
-    tells the policy that time; for behaviour cloning it then learns what was demonstrated so much later.
-
-    The demonstrated action of a tick is in force for a whole tick. A command with a delay of 0.3 ticks is
-    the mean of two actions with the weights 0.7 and 0.3. A binary part takes the action of the larger
-    share. Beyond the end of an episode its last action goes on.
+    The policy is told the delay, as in "Thinking while moving" (Xiao et al. 2020). A command with a delay
+    of 0.3 ticks is the mean of two actions with the weights 0.7 and 0.3. A binary part takes the action
+    of the larger share. Beyond the end of an episode its last action goes on.
     """
 
     def __init__(self, spec: PolicySpec, longest_s: float) -> None:
@@ -407,10 +399,7 @@ def batch_source(
         augmentation=options.augmentation if options.augment and features is None else None,
         transition_weight=loss.transition_weight,
         tick_weights=tick_weights(
-            episodes,
-            changes=loss.weigh_changes,
-            starts=loss.weigh_starts,
-            policy=loss.weigh_policy,
+            episodes, changes=loss.weigh_changes, starts=loss.weigh_starts, policy=loss.weigh_policy
         ),
         features=features,
         recall=recall,

@@ -27,13 +27,19 @@ def compact_table(
 
 def write_figures(console: Console, path: Path | None, figures: str) -> None:
     """Write JSON to the file that the user gave as `--json`, if any, and print its name."""
-    if path is None:
-        return
+    if path is not None:
+        write_given(path, figures, "--json")
+        console.print(f"figures: {path}", soft_wrap=True)
+
+
+def write_given(path: Path, text: str, option: str) -> None:
+    """Write the file that the user gave as `option`. Raises `UserError` if that fails."""
     try:
-        write_atomically(path, figures)
+        write_atomically(path, text)
     except OSError as error:
-        raise UserError(f"cannot write {path} ({error}); give another file with --json") from error
-    console.print(f"figures: {path}", soft_wrap=True)
+        raise UserError(
+            f"cannot write {path} ({error}); give another file with {option}"
+        ) from error
 
 
 def say(console: Console, *lines: str) -> None:

@@ -171,7 +171,6 @@ class Demo:
         return 0
 
     def _record(self) -> None:
-        """Record demonstrations and check them."""
         options = self.options
         finding = f"{options.demonstrations} scripted demonstrations of each of {' and '.join(SKILL_NAMES)}"
         with self.steps.step("record demonstrations", finding):
@@ -349,7 +348,6 @@ class Steps:
     """Numbers the steps, and times them. `facts` are their rows in the report."""
 
     def __init__(self, count: int) -> None:
-        """count: the number of steps that will be taken."""
         self.facts: list[Fact] = []
         self._count, self._taken = count, 0
         self._finding = ""

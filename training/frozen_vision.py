@@ -1,10 +1,8 @@
 """The features of frozen vision, kept in memory, and short codes of what the cameras show.
 
-The feature maps before TokenLearner are kept, so that the camera tokens, which choose where to look,
-can still be trained. Vision runs in evaluation mode, as it does on the robot. Its condition, the code
-of the instruction, is frozen with it, because the features depend on it. A sight memory, which has
-weights of its own to train, gets the colours that it sees in the same way.
-`ttm.training.data.FeatureCache` computes them.
+The feature maps before TokenLearner are kept, so that the camera tokens can still be trained. The code
+of the instruction, on which the features depend, is frozen with vision. A sight memory gets the
+colours that it sees in the same way. `ttm.training.data.FeatureCache` computes them.
 """
 
 from __future__ import annotations

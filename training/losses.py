@@ -45,11 +45,6 @@ class TrainingBatch:
     changes: Mapping[str, ImageChanges] | None = None
     """Camera -> what is still to be done to its images, where a GPU augments them."""
 
-    @property
-    def num_images(self) -> int:
-        """Number of frames of all cameras together, padding and cached ones included."""
-        return len(self.inputs.features or self.inputs.images) * self.valid.numel()
-
     def to(self, device: torch.device) -> TrainingBatch:
         """Return the same batch on `device`, with the changes of its images carried out there."""
         moved = self._each_tensor(lambda value: value.to(device, non_blocking=True))
@@ -167,10 +162,9 @@ RECALL = ("recall", "recall_ratio")
 class RecallLoss(nn.Module):
     """Tell the targets of `RecallTargets` from the mean of the core's output tokens, by an MLP.
 
-    This loss, which is ours, rewards the memory at every tick for what it keeps, without labels.
-    Behaviour cloning alone rewards it only at the few ticks whose action depends on the past. It cannot
-    teach how often something was seen, in which order, or when, because its targets are the extremes of
-    the past. The network belongs to the training; checkpoints do not hold it.
+    This loss, which is ours, rewards the memory at every tick for what it keeps, without labels, where
+    behaviour cloning does so only at the few ticks whose action depends on the past. It teaches neither
+    counts nor orders. Checkpoints do not hold its network.
     """
 
     def __init__(self, width: int, size: int, weight: float) -> None:

@@ -163,7 +163,6 @@ def _sizes(options: TrainOptions) -> dict[str, Any]:
 
 
 def _changed(config: PolicyConfig, **changes: Any) -> PolicyConfig:
-    """Return `config` with the changes that are not None."""
     network = replace(config, **{k: value for k, value in changes.items() if value is not None})
     cells = changes.get("sight_cells")
     if cells is not None and not network.sight_tokens:

@@ -7,11 +7,10 @@ under the same names, such as `optimizer: {betas: [0.9, 0.95]}`. This module imp
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
-from types import MappingProxyType
 from typing import (
     Annotated,
     Any,
@@ -194,9 +193,7 @@ class KeepingConfig:
     (Weights & Biases, offline in OUT/wandb/ unless WANDB_MODE says otherwise)."""
 
 
-LEARNING_RATES: Mapping[PresetName, float] = MappingProxyType(
-    {"tiny": 1e-3, "base": 3e-4, "paper": 3e-4}
-)
+LEARNING_RATES: dict[PresetName, float] = {"tiny": 1e-3, "base": 3e-4, "paper": 3e-4}
 """Preset -> default peak learning rate of a training from random weights."""
 FINE_TUNING = 1 / 3
 """Factor on the default learning rate when a training starts from a checkpoint."""
@@ -322,7 +319,6 @@ class TrainOptions:
 
     @property
     def budget(self) -> Budget:
-        """The length of the training."""
         minutes = DEFAULT_MINUTES if self.steps is self.minutes is None else self.minutes
         return Budget(self.steps, minutes)
 
@@ -453,7 +449,7 @@ def _places(kind: type[Any], group: str = "", marks: Sequence[Any] = ()) -> dict
     return found
 
 
-PLACES: Mapping[str, Place] = MappingProxyType(_places(TrainOptions))
+PLACES = _places(TrainOptions)
 """Name of each option -> where its value stands."""
 
 

@@ -92,33 +92,29 @@ class RunLog:
         """Forget the steps since the last `write`. Call this after a pause in training."""
         self._since_s = time.monotonic()
         self._sums: dict[str, Tensor] = {}
-        self._count = self._images = 0
+        self._count = 0
 
-    def add(self, scalars: Mapping[str, Tensor], images: int) -> None:
-        """Add one step: 0-d tensors on any device, and the number of images of this process."""
+    def add(self, scalars: Mapping[str, Tensor]) -> None:
+        """Add one step: 0-d tensors on any device."""
         for name, value in scalars.items():
             now = value.detach()
             self._sums[name] = self._sums[name] + now if name in self._sums else now
         self._count += 1
-        self._images += images
 
     def write(self, step: int, progress: float, learning_rate: float) -> None:
         """Write the means since the last call to the loggers and to the terminal."""
         seconds = time.monotonic() - self._since_s
         means = {name: (value / self._count).item() for name, value in self._sums.items()}
-        means["images"] = float(self._images)
         total = self._processes.sum(torch.tensor(list(means.values()), dtype=torch.float64))
         means = dict(zip(means, total.tolist(), strict=True))
-        steps_per_s, images_per_s = self._count / seconds, means.pop("images") / seconds
+        steps_per_s = self._count / seconds
         scalars = {f"train/{name}": value for name, value in means.items()}
         scalars["train/learning_rate"] = learning_rate
         scalars["throughput/steps_per_s"] = steps_per_s
-        scalars["throughput/images_per_s"] = images_per_s
         for logger in self.loggers:
             logger.log_metrics(scalars, step)
         recall = f"  recall {means['recall_ratio']:.2f}" if "recall_ratio" in means else ""
-        speed = f"{steps_per_s:.2f} steps/s  {images_per_s:.0f} images/s"
-        shown = f"step {step}  loss {means['loss']:.4f}{recall}  {speed}"
+        shown = f"step {step}  loss {means['loss']:.4f}{recall}  {steps_per_s:.2f} steps/s"
         self.bar.update(self._task, completed=progress, description=shown)
         if not self.console.is_terminal and time.monotonic() - self._line_s >= LINE_EVERY_S:
             self._line_s = time.monotonic()

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
-from matplotlib.ticker import MaxNLocator, PercentFormatter
+from matplotlib.ticker import MaxNLocator
 from tyro.conf import Positional
 
 from ttm.datasets.console import track
@@ -117,7 +117,6 @@ def find_episode(wanted: str, spec: PolicySpec, checkpoint: str) -> EpisodeReade
 
 
 def _choose(episodes: EpisodeDataset, which: str) -> EpisodeReader:
-    """Return the episode of the name or number `which`."""
     if which.isdecimal():
         if int(which) >= len(episodes):
             raise UserError(
@@ -190,7 +189,6 @@ class _Scene:
         """Those that change."""
 
     def show(self, tick: int) -> None:
-        """Show the state at `tick`."""
         trace = self._trace
         seconds = tick / trace.spec.rate_hz
         self._clock.set_text(f"tick {tick} of {trace.num_ticks - 1}    {seconds:.1f} s")
@@ -227,7 +225,6 @@ class _Bars:
             axes.spines[side].set_visible(False)
 
     def show(self, tick: int) -> None:
-        """Show the shares at `tick`."""
         for bar, text, share in self._rows:
             bar.set_width(share[tick])
             text.set_text(f"{share[tick]:.0%}")
@@ -246,7 +243,6 @@ def _pixels(
 def _place_images(
     page: Page, trace: MemoryTrace
 ) -> dict[tuple[str, Which | None], tuple[Any, tuple[int, int]]]:
-    """Place a row of images for each camera: seen, read and written."""
     columns = (None, *trace.directions)
     cell = (IMAGES_WIDTH / len(columns) - GAP, IMAGES / len(trace.frames) - GAP)
     images, top = {}, HEADER
@@ -284,10 +280,6 @@ def _place_matrix(page: Page, trace: MemoryTrace) -> Any:
     axes.set_ylabel(new, fontsize=10)
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_major_locator(MaxNLocator(4, integer=True))
-    place = page.axes(MATRIX_LEFT, HEADER + MATRIX + 0.65, MATRIX, 0.14)
-    bar = page.figure.colorbar(shown, cax=place, orientation="horizontal")
-    bar.ax.xaxis.set_major_locator(MaxNLocator(4))
-    bar.ax.xaxis.set_major_formatter(PercentFormatter(1, decimals=0))
     return shown
 
 

@@ -41,9 +41,8 @@ from ttm.training.network import (
 )
 from ttm.training.options import NO_WEIGHTS, TrainOptions, with_file, write_config
 from ttm.training.resume import (
-    comparable,
+    described,
     fingerprint,
-    length,
     read_header,
     require_same_data,
     require_same_options,
@@ -51,7 +50,7 @@ from ttm.training.resume import (
 from ttm.training.run_log import CONFIG, LAST, RunLog, open_logger, prepare_folder, resume_path
 from ttm.training.runtime import keep_freed_memory
 from ttm.training.trainer import Trainer
-from ttm.training.validation import EPISODES_AT_ONCE, EpisodeErrors
+from ttm.training.validation import EpisodeErrors
 
 
 @dataclass(frozen=True)
@@ -224,8 +223,7 @@ def _trainer(
             held_out = errors["validation"].windows.vectors
             found |= fingerprint("held-out", data.validation, held_out)
     facts = {
-        "options": comparable(options),
-        "length": length(options),
+        **described(options),
         "data": found,
         "shuffle": source.memory.apart or "all",
     }
@@ -310,19 +308,11 @@ def _step_times(trainer: Trainer) -> list[float]:
 
 
 def _validation_time(trainer: Trainer) -> float:
-    """Return the time of a validation, in which that of its first episodes stands for all."""
     begun = time.perf_counter()
     trainer.calibrate()
-    calibration_s = time.perf_counter() - begun
-    errors = trainer.errors.get("validation")
-    if errors is None:
-        return calibration_s
-    lengths = errors.windows.episode_lengths
-    begun = time.perf_counter()
-    errors.policy(trainer.average.model, most_episodes=EPISODES_AT_ONCE)
-    portion = sum(lengths[:EPISODES_AT_ONCE]) / sum(lengths)
-    # The policy is validated twice, with its previous action and without.
-    return calibration_s + 2 * (time.perf_counter() - begun) / portion
+    if "validation" in trainer.errors:
+        trainer.evaluate("validation")
+    return time.perf_counter() - begun
 
 
 def measured(trainer: Trainer) -> Iterator[str]:

@@ -19,7 +19,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from ttm.policy.checkpoint import save_checkpoint
 from ttm.policy.cores.core import CoreState
 from ttm.policy.cpu_training import quicker_on_cpu
-from ttm.policy.errors import UserError, first_line
+from ttm.policy.errors import UserError
 from ttm.policy.files import write_json
 from ttm.policy.policy import Policy
 from ttm.training.batches import BatchSource
@@ -76,8 +76,8 @@ class Trainer:
         if self.device.type == "cpu":
             quicker_on_cpu(self._trained)
         losses = _CloningLosses(self.policy, self.recall)
-        if options.compile:
-            compile_module(losses, self.device)
+        if options.compile:  # the losses of a batch become one graph, with all ticks of a window
+            losses.compile(backend=BACKEND)
         self._losses = fabric.strategy.setup_module(losses)
         decay = options.optimization.weight_decay
         self.optimizer = build_optimizer(self._trained, decay, options.optimizer)
@@ -178,7 +178,7 @@ class Trainer:
         bad = ~torch.isfinite(scalars["loss"].detach() + scalars["gradient_norm"])
         first = bad & (self._diverged_at == 0)
         self._diverged_at = torch.where(first, self.progress.step, self._diverged_at)
-        log.add(scalars, batch.num_images)
+        log.add(scalars)
         if step % IMAGES_EVERY == 0:
             log.write_images(step, batch.of_windows(slice(0, 4)).to(self.device).inputs.images)
         if self.progress.step % LOG_EVERY == 0:
@@ -223,7 +223,7 @@ class Trainer:
             if whole:
                 self._validate(log)
         if whole and "training" in self.errors:
-            self._latest["training"] = self._evaluate("training")
+            self._latest["training"] = self.evaluate("training")
         self._save()
         if self.progress.best_error is None or not (self.out / BEST).exists():
             self._save_checkpoint(BEST)
@@ -245,7 +245,7 @@ class Trainer:
         self._latest = {"step": step}
         if "validation" not in self.errors:
             return
-        found = self._latest["validation"] = self._evaluate("validation")
+        found = self._latest["validation"] = self.evaluate("validation")
         error = found["policy"]["normalized"]
         if not math.isfinite(error):
             self._diverged(f"the validation error is {error} after step {step}")
@@ -256,7 +256,7 @@ class Trainer:
             self.progress.validations_since_best = 0
             self._save_checkpoint(BEST)
 
-    def _evaluate(self, name: str) -> dict[str, Any]:
+    def evaluate(self, name: str) -> dict[str, Any]:
         """Return the errors of the averaged policy and of the baselines on the same ticks."""
         errors, model = self.errors[name], self.average.model
         found = {
@@ -355,16 +355,14 @@ def build_optimizer(
     Biases, normalisations and embeddings do not decay. The learning rate is 0 until
     `set_learning_rate` sets it, which the trainer does before every step.
     """
-    decaying: list[nn.Parameter] = []
-    others: list[nn.Parameter] = []
+    groups: list[dict[str, Any]] = [
+        {"params": [], "weight_decay": weight_decay},
+        {"params": [], "weight_decay": 0.0},
+    ]
     for name, parameter in model.named_parameters():
         if parameter.requires_grad:
             decays = name.endswith("weight") and parameter.dim() >= 2
-            (decaying if decays else others).append(parameter)
-    groups = [
-        {"params": decaying, "weight_decay": weight_decay},
-        {"params": others, "weight_decay": 0.0},
-    ]
+            groups[0 if decays else 1]["params"].append(parameter)
     return torch.optim.AdamW(groups, lr=0.0, betas=config.betas, eps=config.epsilon, fused=True)
 
 
@@ -375,26 +373,6 @@ def set_learning_rate(optimizer: torch.optim.Optimizer, learning_rate: float) ->
 
 BACKEND: str | Callable[..., Any] = "inductor"
 """What compiles the graph of --compile; another one in tests, which is quick."""
-
-
-def compile_module(module: nn.Module, device: torch.device) -> None:
-    """Have `module` compiled by `torch.compile` when it is first called, in place.
-
-    The losses of a batch become one graph, in which the ticks of a window stand one after the other,
-    so that the recurrence of the memory is a part of it. Raises `UserError` if no compiler works here,
-    which a small function shows.
-    """
-    try:
-        torch.compile(lambda x: (x + 1).sin(), backend=BACKEND)(torch.zeros(8, device=device))
-    except (RuntimeError, ImportError, OSError) as error:
-        cause = getattr(error, "inner_exception", error)
-        raise UserError(
-            f"--compile: torch.compile does not work here ({first_line(cause)}); install a C++ compiler "
-            "(sudo apt-get install -y g++), for a GPU also triton, or leave it out"
-        ) from error
-    module.compile(backend=BACKEND)
-
-
 LEAST_WEIGHT = 1e-6
 """Where the weights of a whole batch add up to less, a loss is 0."""
 

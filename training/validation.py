@@ -136,17 +136,8 @@ class EpisodeErrors:
 
         return self._errors(repeated)
 
-    def policy(
-        self,
-        policy: Policy,
-        *,
-        without_previous_action: bool = False,
-        most_episodes: int | None = None,
-    ) -> ActionErrors:
-        """Return the errors of a policy, which must be in evaluation mode.
-
-        most_episodes: only those of the first episodes; None for all.
-        """
+    def policy(self, policy: Policy, *, without_previous_action: bool = False) -> ActionErrors:
+        """Return the errors of a policy, which must be in evaluation mode."""
         form = policy.relative
 
         def predicted(batch: WindowBatch) -> Floats:
@@ -157,14 +148,12 @@ class EpisodeErrors:
             # One rotation is written in several ways, such as by two quaternions; that is no error.
             return form.nearest(actions, batch["actions"]).numpy() if form else actions.numpy()
 
-        return self._errors(predicted, most_episodes)
+        return self._errors(predicted)
 
-    def _errors(
-        self, predict: Callable[[WindowBatch], Floats], most_episodes: int | None = None
-    ) -> ActionErrors:
+    def _errors(self, predict: Callable[[WindowBatch], Floats]) -> ActionErrors:
         total = ErrorSum(self.windows.spec, self.statistics.std)
-        every = torch.arange(len(self.windows))[:most_episodes]
-        for indices in self.processes.mine(every.split(EPISODES_AT_ONCE)):
+        every = torch.arange(len(self.windows)).split(EPISODES_AT_ONCE)
+        for indices in self.processes.mine(every):
             batch = self.windows.gather(indices)
             valid, actions, predicted = batch["valid"].numpy(), batch["actions"], predict(batch)
             total.add(predicted[valid], actions.numpy()[valid])

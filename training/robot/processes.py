@@ -179,7 +179,6 @@ def _port(domain: int, participant: int) -> int:
 
 
 def _is_silent(domain: int) -> bool:
-    """Whether nobody listens at the port of any participant."""
     for participant in range(NUM_PARTICIPANTS):
         listener = _bind(socket.SOCK_DGRAM, "", _port(domain, participant))
         if listener is None:

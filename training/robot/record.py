@@ -179,7 +179,6 @@ class RecordCommand(_AllOptions):
         return record_simulation(nodes, self.task or "")
 
     def _nodes(self) -> Nodes:
-        """Return which nodes run, with their parameters."""
         recorder = read_options(self, RecorderParameters)
         web, teleop = None, None
         if self.teleop:

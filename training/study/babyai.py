@@ -42,7 +42,6 @@ class BoundedBot(BabyAIBot):
     """minigrid's bot, which gives up instead of planning without end."""
 
     def __init__(self, environment: MinigridEnvironment) -> None:
-        """environment: must have been reset."""
         super().__init__(environment.unwrapped)
         self.stack: BoundedPlan = BoundedPlan(self.stack)
 

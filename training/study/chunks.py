@@ -1,11 +1,9 @@
 """`ttm study chunks`: why does Hourglass need vanilla layers around the layers that it shortens?
 
 The task of Nawrot et al. 2021, appendix A.1. A sequence consists of chunks L#L, where L is one of V
-letters, drawn for each chunk. The model predicts each symbol from those before it. The first symbol
-of a chunk can only be guessed (1 / V), the second is always #, and the third repeats the first: at
-best (2 + 1 / V) / 3 of the symbols are right. If ticks are shortened in groups of three and no layer
-runs at full length, then the newest group ends with the previous chunk, and the third symbol can
-only be guessed, too: (1 + 2 / V) / 3.
+letters, drawn for each chunk. The first symbol of a chunk can only be guessed (1 / V), the second is
+always #, and the third repeats the first. If ticks are shortened in groups of three and no layer runs
+at full length, the newest group ends with the previous chunk, and the third symbol is a guess, too.
 """
 
 from __future__ import annotations

@@ -13,7 +13,6 @@ from rich.table import Table
 from torch import Tensor
 
 from ttm.policy.errors import UserError, options, require_above_0, require_at_least, require_some
-from ttm.policy.files import write_atomically
 from ttm.sim.results import Rate
 from ttm.training.console import write_figures
 from ttm.training.runtime import keep_freed_memory
@@ -102,11 +101,3 @@ def require_svg(plot: Path | None) -> None:
     """Raise `UserError` if `--plot` is no name of an SVG file."""
     if plot is not None and plot.suffix != ".svg":
         raise UserError(f"--plot is {plot}; give a file that ends with .svg")
-
-
-def write_plot(path: Path, svg: str) -> None:
-    """Write the file that the user gave as `--plot`. Raises `UserError` if that fails."""
-    try:
-        write_atomically(path, svg)
-    except OSError as error:
-        raise UserError(f"cannot write {path} ({error}); give another file with --plot") from error

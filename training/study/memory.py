@@ -47,7 +47,6 @@ class MemoryExpert:
     """
 
     def __init__(self, environment: MinigridEnvironment) -> None:
-        """environment: a Memory level that has been reset."""
         self._world: Any = environment.unwrapped
         self._cue = cue_position(environment)
         self._seen = False
@@ -75,10 +74,8 @@ def cue_position(environment: MinigridEnvironment) -> tuple[int, int]:
 class RecallHead(nn.Module):
     """Says from the core's output which kinds of tiles have been in view so far.
 
-    Its loss needs no labels and knows nothing of the task: the targets are the agent's own views. The
-    loss of the actions asks for the memory at one tick of an episode, long after what is to be
-    remembered. This one asks from the next tick on, so that a memory that is kept for a tick, then for
-    two and so on, is rewarded all the way.
+    Its targets are the agent's own views. The loss of the actions asks for the memory at one tick of an
+    episode; this one rewards a memory that is kept for a tick, then for two and so on.
     """
 
     def __init__(self, width: int, num_kinds: int) -> None:
@@ -107,8 +104,7 @@ def seen_now(tiles: Tensor, num_kinds: int) -> Tensor:
 class RecallingPolicy(MinigridPolicy):
     """A `MinigridPolicy` with a recall head, whose weights outside the core depend on the seed alone.
 
-    What comes before the core is made first and does so anyway. The heads come last, after as many
-    random numbers as the core needs, and are therefore drawn again from the seed.
+    What comes before the core does so anyway. The heads, which come after it, are drawn again.
     """
 
     def __init__(

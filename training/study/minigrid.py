@@ -294,12 +294,10 @@ class MinigridPolicy(nn.Module):
 
     The scores depend on the outputs of the core and on the token itself. As in BabyAI's baseline
     (Chevalier-Boisvert et al. 2019) a recurrent network reads the instruction, and FiLM applies it
-    to what the agent sees. There are only a few dozen kinds of tiles. FiLM is therefore computed for
-    each kind and instruction; for each tile at each tick it would cost more than the rest.
+    to what the agent sees: once for each of the few dozen kinds of tiles, to save time.
     """
 
     def __init__(self, config: CoreConfig, vocabulary: Vocabulary, width: int) -> None:
-        """width: D, the width of the token and the core."""
         super().__init__()
         self.reader = InstructionReader(len(vocabulary.words) + 1, width)
         self.tiles = TileReader(len(vocabulary.codes) + 1, width)

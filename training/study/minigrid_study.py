@@ -1,8 +1,7 @@
 """The study of a MiniGrid level: cores that clone its expert, their results on disk, and a plot.
 
-Results are kept in one file for each core, so that several commands, at any time, can fill one table.
-The fields of `CoreResult` and `ActingResult` and the settings, their names and their order are the
-format of these files; a change would make the files unreadable that users already have.
+Results are kept in one file for each core, so that several commands can fill one table. The fields of
+`CoreResult` and `ActingResult` and the settings, with their order, are the format of these files.
 """
 
 from __future__ import annotations
@@ -28,16 +27,10 @@ from ttm.policy.files import write_atomically
 from ttm.sim.pages import Point, draw_rates
 from ttm.sim.results import Rate, mcnemar_exact
 from ttm.sim.workers import usable_cores
-from ttm.training.console import compact_table, make_folder, print_progress
+from ttm.training.console import compact_table, make_folder, print_progress, write_given
 from ttm.training.help_texts import CoreName
 from ttm.training.sequence_model import has_free_size, num_parameters, study_core, with_parameters
-from ttm.training.study.common import (
-    p_text,
-    percent,
-    print_results,
-    require_svg,
-    write_plot,
-)
+from ttm.training.study.common import p_text, percent, print_results, require_svg
 from ttm.training.study.minigrid import (
     FIRST_EVALUATION_SEED,
     Demonstrations,
@@ -107,7 +100,6 @@ class ActingResult:
 
     @property
     def successes(self) -> Rate:
-        """How many episodes ended with success."""
         return Rate(sum(self.success), len(self.success))
 
 
@@ -261,7 +253,7 @@ class MinigridStudy(Level):
             json_path=self.json,
         )
         if self.plot is not None:
-            write_plot(self.plot, draw_panels(panels_of(self.level, results)))
+            write_given(self.plot, draw_panels(panels_of(self.level, results)), "--plot")
         return 0
 
     def train(self, label: str, config: CoreConfig, shown: Demonstrations) -> CoreResult:
@@ -363,7 +355,7 @@ def main(arguments: Sequence[str]) -> None:
         cells = (percent(of[core], unit=" %") if core in of else "" for of in panels.values())
         print(f"| {' | '.join([f'`{core}`', *cells])} |")
     if len(files) < len(arguments):
-        write_plot(Path(arguments[-1]), draw_panels(panels))
+        write_given(Path(arguments[-1]), draw_panels(panels), "--plot")
 
 
 if __name__ == "__main__":

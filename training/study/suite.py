@@ -35,7 +35,7 @@ from ttm.sim.environment import inspect_env, require_memory_tasks
 from ttm.sim.evaluation import evaluate_conditions
 from ttm.sim.results import RESULT_FILE, Evaluation, load_evaluation
 from ttm.sim.shipped import KITCHEN, CueName, checkpoint_path
-from ttm.training.console import make_folder, print_progress
+from ttm.training.console import make_folder, print_progress, write_given
 from ttm.training.data import FeatureCache
 from ttm.training.network import with_vision_kept
 from ttm.training.options import (
@@ -57,7 +57,7 @@ from ttm.training.sequence_model import (
     study_core,
     with_parameters,
 )
-from ttm.training.study.common import print_results, require_svg, write_plot
+from ttm.training.study.common import print_results, require_svg
 from ttm.training.study.suite_report import (
     LATER_SETTINGS,
     NOTES,
@@ -228,7 +228,6 @@ def _new(seen: Policy, config: CoreConfig, seed: int, sight: SightSize) -> Polic
 
 
 def _drawn(seen: Policy, config: CoreConfig, seed: int, sight: SightSize) -> dict[str, Tensor]:
-    """Return the tensors that depend on the seed."""
     one, other = (_new(seen, config, each, sight).state_dict() for each in (seed, seed + 1))
     return {name: value for name, value in one.items() if not torch.equal(value, other[name])}
 
@@ -483,7 +482,7 @@ class StudySuiteCommand:
         if self.plot is not None:
             if not report.gaps:
                 raise UserError("there is no evaluation to plot yet; leave --plot out")
-            write_plot(self.plot, report.draw())
+            write_given(self.plot, report.draw(), "--plot")
         return 0
 
 
@@ -506,6 +505,7 @@ class SuiteRunner:
             "steps": options.steps,
             "window": options.window,
             "batch_size": options.batch_size,
+            "augmented_versions": 1,  # as folders of earlier releases say
             "new_statistics": training.new_statistics,
             **asdict(training.loss),
             **asdict(training.optimization),

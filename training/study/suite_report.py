@@ -244,7 +244,6 @@ class Report:
         return _table(f"Right choices, {title}", columns, rows)
 
     def _differences(self) -> TitledTable:
-        """Return how much better ours is than each other variant at each gap."""
         rows = []
         for variant, gap in self.cases:
             found = paired_difference(self._select(OURS, gap), self._select(variant, gap))
@@ -322,6 +321,5 @@ def _table(title: str, columns: Sequence[str], rows: Iterable[Iterable[object]])
 
 
 def _range(values: Sequence[int]) -> str:
-    """Return the smallest and the largest value, or the one that all have."""
     low, high = min(values), max(values)
     return f"{low:,}" if low == high else f"{low:,} to {high:,}"

@@ -26,7 +26,7 @@ from ttm.training.options import (
     OptimizerConfig,
     TrainOptions,
 )
-from ttm.training.resume import MAY_CHANGE, comparable
+from ttm.training.resume import MAY_CHANGE, described
 from ttm.training.train import TrainCommand, assembled
 
 Make = Callable[..., TrainCommand]
@@ -147,7 +147,7 @@ def test_a_new_policy_has_the_sight_memory_that_was_asked_for(command: Make) -> 
 def test_every_option_is_compared_or_may_change() -> None:
     names = set(STANDARD.by_name())
     assert names >= MAY_CHANGE
-    assert set(comparable(STANDARD)) == names - MAY_CHANGE
+    assert set(described(STANDARD)["options"]) == names - MAY_CHANGE
 
 
 @pytest.mark.parametrize(

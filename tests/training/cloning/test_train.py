@@ -76,7 +76,7 @@ def test_tensorboard_shows_losses_speed_errors_and_images(
         "train/gradient_norm",
     } <= shown
     assert {
-        "throughput/images_per_s",
+        "throughput/steps_per_s",
         "validation/normalized/policy",
         "validation/arm/mean_action",
     } <= shown

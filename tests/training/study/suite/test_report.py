@@ -144,9 +144,7 @@ def test_studies_of_one_task_each_are_reported_together() -> None:
 
 
 def test_the_same_evaluation_in_two_studies_is_told() -> None:
-    with pytest.raises(
-        UserError, match=r"hold ours, seed 0, in count at a gap of 15 \(live\)"
-    ):
+    with pytest.raises(UserError, match=r"hold ours, seed 0, in count at a gap of 15 \(live\)"):
         merged_figures([FIGURES, FIGURES])
 
 
