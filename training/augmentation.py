@@ -1,8 +1,7 @@
 """Image augmentation: a random shift and a random change of colour for each window.
 
 The shift by a few pixels with repeated edges is that of DrQ (Kostrikov et al. 2020). All ticks of a
-window get the same change, because a camera neither jumps nor changes its colours within an
-episode. Changes differ between windows and between cameras.
+window get the same change, as a camera neither jumps nor changes its colours within an episode.
 """
 
 from __future__ import annotations
@@ -32,11 +31,7 @@ class ImageChanges:
 
     @classmethod
     def drawn(
-        cls,
-        batch: int,
-        size: tuple[int, int],
-        config: AugmentationConfig,
-        rng: np.random.Generator,
+        cls, batch: int, size: tuple[int, int], config: AugmentationConfig, rng: np.random.Generator
     ) -> ImageChanges:
         """Draw the changes of `batch` windows, whose images have `size` (height, width)."""
         pads = [min(round(config.shift * side), side - 1) for side in size]

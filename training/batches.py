@@ -10,7 +10,6 @@ import math
 import shutil
 import signal
 import threading
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import KW_ONLY, InitVar, dataclass, field, replace
@@ -45,14 +44,7 @@ from ttm.training.augmentation import ImageChanges
 from ttm.training.distributed import Processes
 from ttm.training.frozen_vision import EpisodeFeatures, tick_codes
 from ttm.training.losses import RecallTargets, TrainingBatch
-from ttm.training.options import (
-    AugmentationConfig,
-    InputDropoutConfig,
-    LossConfig,
-    MemoryStartConfig,
-    TrainOptions,
-    Window,
-)
+from ttm.training.options import AugmentationConfig, InputDropoutConfig, LossConfig, TrainOptions
 from ttm.training.resume import read_header
 from ttm.training.run_log import resume_path
 
@@ -72,46 +64,35 @@ class Pick(NamedTuple):
     """T, where the longest of the windows needs fewer ticks than `WindowDataset.window`."""
 
 
-class MemoryStart(ABC):
-    """One way to start a window: which windows a batch has, and what their memory holds."""
+class FromZero:
+    """Windows drawn at random, each from the initial memory, as in the paper (Ryoo et al. 2022).
 
-    burn_in: int = 0
+    Classes derived from it start windows in other ways.
+    """
+
+    burn_in = 0
     """Ticks that run before each window, without gradient."""
-    carries: bool = False
+    carries = False
     """Whether a window's memory holds the ticks of its episode before the window."""
-    overlapping: bool = False
-    """Whether the windows of a pass overlap, so that sections of them can be drawn (see `Sections`)."""
-    apart: int | None = None
-    """Batches from one window of a section to the next; None to draw windows from all data."""
 
-    @abstractmethod
+    def __init__(self, apart: int | None = None) -> None:
+        self.apart = apart
+        """Batches from one window of a section to the next; None to draw windows from all data."""
+
     def picks(
         self, windows: WindowDataset, batch_size: int, seed: int, first_batch: int
     ) -> Iterator[Pick]:
         """Yield picks without end; pick n depends on data set, batch size and (seed, n) alone."""
-
-    def kept(self, memory: CoreState) -> CoreState | None:
-        """Return the memory that the next batch starts from; None for the initial memory."""
-        return None
-
-
-class FromZero(MemoryStart):
-    """Windows drawn at random, each from the initial memory, as in the paper (Ryoo et al. 2022)."""
-
-    overlapping = True
-
-    def __init__(self, apart: int | None = None) -> None:
-        self.apart = apart
-
-    def picks(
-        self, windows: WindowDataset, batch_size: int, seed: int, first_batch: int
-    ) -> Iterator[Pick]:
         sections = None if self.apart is None else windows.sections(self.apart)
         options: dict[str, Any] = {"mix": windows.window_mix, "sections": sections}
         sampler = WindowSampler(
             len(windows), batch_size, seed=seed, first_batch=first_batch, **options
         )
         return (Pick(windows.places(indices)) for indices in sampler)
+
+    def kept(self, memory: CoreState) -> CoreState | None:
+        """Return the memory that the next batch starts from; None for the initial memory."""
+        return None
 
 
 class AfterBurnIn(FromZero):
@@ -122,7 +103,7 @@ class AfterBurnIn(FromZero):
         self.burn_in = ticks
 
 
-class WholeEpisodes(MemoryStart):
+class WholeEpisodes(FromZero):
     """Whole episodes of similar length. The data set must have one window for each."""
 
     def picks(
@@ -135,7 +116,7 @@ class WholeEpisodes(MemoryStart):
             yield Pick(windows.places(indices), ticks=max(lengths[index] for index in indices))
 
 
-class Carried(MemoryStart):
+class Carried(FromZero):
     """A window goes on with the memory that the preceding one of its episode left, without gradient.
 
     This is truncated backpropagation through time (Williams & Peng 1990).
@@ -157,26 +138,12 @@ class Carried(MemoryStart):
         return {name: value.detach() for name, value in memory.items()}
 
 
-def memory_start(
-    config: MemoryStartConfig, window: Window = 8, apart: int | None = None
-) -> MemoryStart:
-    """Return the way that `config` names; whole episodes start from the initial memory alone."""
-    if window == "episode":
-        return WholeEpisodes()
-    if config.memory == "carry":
-        return Carried()
-    return AfterBurnIn(config.burn_in, apart) if config.memory == "burn-in" else FromZero(apart)
-
-
 class Delays:
     """Draws a delay for each window, and finds the actions that were demonstrated so much later.
 
-    A command is in force only some time after the observation. "Thinking while moving" (Xiao et al. 2020)
-    tells the policy that time; for behaviour cloning it then learns what was demonstrated so much later.
-
-    The demonstrated action of a tick is in force for a whole tick. A command with a delay of 0.3 ticks is
-    the mean of two actions with the weights 0.7 and 0.3. A binary part takes the action of the larger
-    share. Beyond the end of an episode its last action goes on.
+    The policy is told the delay, as in "Thinking while moving" (Xiao et al. 2020). A command with a delay
+    of 0.3 ticks is the mean of two actions with the weights 0.7 and 0.3. A binary part takes the action
+    of the larger share. Beyond the end of an episode its last action goes on.
     """
 
     def __init__(self, spec: PolicySpec, longest_s: float) -> None:
@@ -225,7 +192,7 @@ class BatchSource:
     batch_size: int
     seed: int
     _: KW_ONLY
-    memory: MemoryStart = field(default_factory=FromZero)
+    memory: FromZero = field(default_factory=FromZero)
     dropout: InputDropoutConfig = field(default_factory=InputDropoutConfig)
     augmentation: AugmentationConfig | None = None
     """None for none."""
@@ -314,24 +281,20 @@ class BatchSource:
         gathered = self.windows.gather_at(
             pick.places[rows], burn_in=burn_in, ticks=pick.ticks, recent=recent
         )
-        ticks = gathered["dataset_tick"]
+        ticks, targets, changes = gathered["dataset_tick"], None, None
         inputs = drop_inputs(policy_inputs(gathered), self.dropout, rng, total, rows)
-        changes = None
         if self.augmentation is not None:
             changes = {
-                name: ImageChanges.drawn(total, (x.shape[-2], x.shape[-1]), self.augmentation, rng)
+                name: ImageChanges.drawn(
+                    total, (x.shape[-2], x.shape[-1]), self.augmentation, rng
+                ).of_windows(rows)
                 for name, x in inputs.images.items()
             }
-            changes = {name: change.of_windows(rows) for name, change in changes.items()}
-        versions = None  # (B,) int64: which version of the cached frames
         if self.features is not None:
-            if self.features.versions > 1:
-                versions = torch.from_numpy(rng.integers(self.features.versions, size=total))[rows]
-            inputs = self.features.into(inputs, ticks, versions)
-        targets = None
+            inputs = self.features.into(inputs, ticks)
         if self.recall is not None:
             whole_past = self.memory.carries and not pick.restart
-            targets = self.recall.at(ticks, versions, whole_past=whole_past)
+            targets = self.recall.at(ticks, whole_past=whole_past)
         reset = gathered["episode_start"]
         reset[:, 0] |= pick.restart
         coming, delay_s = self._coming(gathered, rng, total, rows)
@@ -422,7 +385,11 @@ def batch_source(
         codes = tick_codes(features, windows.episode_lengths, options.seed)
         recall = RecallTargets(processes.from_first(codes), windows.episode_lengths)
     apart = sections_apart(options, processes.from_first(windows.frames.in_memory))
-    memory = memory_start(options.memory_start, options.window, apart)
+    start, memory = options.memory_start, FromZero(apart)
+    if options.window == "episode":
+        memory = WholeEpisodes()
+    elif start.memory != "zero":
+        memory = Carried() if start.memory == "carry" else AfterBurnIn(start.burn_in, apart)
     return BatchSource(
         windows,
         options.batch_size,
@@ -432,10 +399,7 @@ def batch_source(
         augmentation=options.augmentation if options.augment and features is None else None,
         transition_weight=loss.transition_weight,
         tick_weights=tick_weights(
-            episodes,
-            changes=loss.weigh_changes,
-            starts=loss.weigh_starts,
-            policy=loss.weigh_policy,
+            episodes, changes=loss.weigh_changes, starts=loss.weigh_starts, policy=loss.weigh_policy
         ),
         features=features,
         recall=recall,
@@ -454,14 +418,9 @@ def reading_note(source: BatchSource) -> str:
     if recent is None:
         return ""
     gib = recent.ticks * source.windows.frames.tick_bytes * max(1, source.workers) / 2**30
-    kept = "those that windows have in common"
-    if recent.portion < 1:
-        kept = (
-            f"{recent.portion:.0%} of {kept}; a smaller shuffle or --batch-size needs less memory"
-        )
     return (
         f"frames are read from the files, with a shuffle of {source.memory.apart}; up to {gib:.2f} GiB "
-        f"keep {kept}"
+        f"keep {recent.portion:.0%} of those that windows have in common"
     )
 
 
@@ -474,12 +433,10 @@ def sections_apart(options: TrainOptions, in_memory: bool) -> int | None:
     if chosen == "auto" and options.resume:
         chosen = read_header(resume_path(options.out)).get("shuffle", "all")
     if chosen == "auto":
-        overlapping = memory_start(options.memory_start, options.window).overlapping
+        overlapping = options.window != "episode" and options.memory_start.memory != "carry"
         chosen = SECTIONS_APART if overlapping and not in_memory else "all"
     return None if chosen == "all" else chosen
 
-
-# Worker processes.
 
 AHEAD = 2
 """Batches that each worker prepares ahead of the training."""
@@ -490,7 +447,7 @@ SHARED_MEMORY = Path("/dev/shm")
 
 
 def _workers(
-    options: TrainOptions, windows: WindowDataset, memory: MemoryStart, processes: Processes
+    options: TrainOptions, windows: WindowDataset, memory: FromZero, processes: Processes
 ) -> int:
     """Return how many processes make the batches; none where all that they need is in memory."""
     if options.vision.freeze_vision or (options.workers is None and windows.frames.in_memory):
@@ -511,31 +468,26 @@ def default_workers(batch_bytes: int, processes: int = 1, apart: int | None = No
     it, so that a section is always read by the same worker, which has its frames at hand.
     """
     wanted = max(1, min(usable_cores() // processes // 2, MOST_WORKERS))
-    most = min(wanted, _fitting_workers(batch_bytes) // processes)
+    most = min(wanted, _room(batch_bytes)[0] // processes)
     divisors = (count for count in range(1, most + 1) if not (apart or 0) % count)
     return max(divisors, default=0)
 
 
 def require_room(workers: int, batch_bytes: int) -> None:
     """Raise `UserError` if the batches of the workers do not fit into the shared memory."""
-    if workers > _fitting_workers(batch_bytes):
+    fitting, free = _room(batch_bytes)
+    if workers > fitting:
         needed = (AHEAD * workers + 1) * batch_bytes
         raise UserError(
-            f"--workers {workers} need {needed / 2**20:.0f} MiB of shared memory, and {SHARED_MEMORY} has "
-            f"{_free_shared_memory() / 2**20:.0f} MiB; give a container more (docker run --shm-size 2g), "
-            "or take fewer --workers or a smaller --batch-size"
+            f"--workers {workers} need {needed / 2**20:.0f} MiB of {SHARED_MEMORY}, which has "
+            f"{free / 2**20:.0f}; take fewer, or give a container more (docker run --shm-size 2g)"
         )
 
 
-def _fitting_workers(batch_bytes: int) -> int:
-    return max(0, (_free_shared_memory() // max(batch_bytes, 1) - 1) // AHEAD)
-
-
-def _free_shared_memory() -> int:
-    try:
-        return shutil.disk_usage(SHARED_MEMORY).free
-    except OSError:  # it is not there
-        return 0
+def _room(batch_bytes: int) -> tuple[int, int]:
+    """Return how many workers the shared memory has room for, and its free bytes."""
+    free = shutil.disk_usage(SHARED_MEMORY).free if SHARED_MEMORY.exists() else 0
+    return max(0, (free // max(batch_bytes, 1) - 1) // AHEAD), free
 
 
 def made_by_workers(

@@ -12,14 +12,13 @@ import ast
 import os
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, make_dataclass
 from errno import EDQUOT, EFBIG, ENOSPC, EROFS
 from importlib import import_module
 from importlib.metadata import requires, version
 from importlib.util import find_spec
 from pathlib import Path
-from types import MappingProxyType
 from typing import Annotated, Any, Protocol, Union
 
 import tyro
@@ -36,55 +35,51 @@ class Command(Protocol):
         """Do the work; return the exit code."""
 
 
-COMMANDS: Mapping[str, str] = MappingProxyType(
-    {
-        "collect": "ttm.sim.collect:CollectCommand",
-        "data show": "ttm.datasets.tools.show:DataShowCommand",
-        "data play": "ttm.training.robot.tools:PlayCommand",
-        "data check": "ttm.datasets.tools.check:DataCheckCommand",
-        "data convert": "ttm.training.robot.tools:ConvertCommand",
-        "data bags": "ttm.training.robot.tools:DataBagsCommand",
-        "data merge": "ttm.datasets.tools.arrange:DataMergeCommand",
-        "data split": "ttm.datasets.tools.arrange:DataSplitCommand",
-        "data filter": "ttm.datasets.tools.arrange:DataFilterCommand",
-        "data pack": "ttm.datasets.tools.pack:DataPackCommand",
-        "data trim": "ttm.datasets.tools.edit:DataTrimCommand",
-        "data label": "ttm.datasets.tools.edit:DataLabelCommand",
-        "data delete": "ttm.datasets.tools.edit:DataDeleteCommand",
-        "data undo": "ttm.datasets.tools.edit:DataUndoCommand",
-        "train": "ttm.training.train:TrainCommand",
-        "evaluate": "ttm.sim.evaluation:EvaluateCommand",
-        "compare": "ttm.sim.compare:CompareCommand",
-        "record": "ttm.training.robot.record:RecordCommand",
-        "robot": "ttm.training.robot.robot:RobotCommand",
-        "contract": "ttm.training.robot.tools:ContractCommand",
-        "demo": "ttm.training.demo:DemoCommand",
-        "show": "ttm.training.show_memory:ShowCommand",
-        "bench tick": "ttm.training.bench.tick:BenchTickCommand",
-        "bench step": "ttm.training.bench.step:BenchStepCommand",
-        "bench flops": "ttm.training.bench.flops:BenchFlopsCommand",
-        "bench sequence": "ttm.training.bench.sequence:BenchSequenceCommand",
-        "bench drift": "ttm.training.bench.drift:BenchDriftCommand",
-        "bench sim": "ttm.training.bench.sim:BenchSimCommand",
-        "bench ros": "ttm.training.bench.ros:BenchRosCommand",
-        "bench loader": "ttm.training.bench.loader:BenchLoaderCommand",
-        "study copy": "ttm.training.study.copy:StudyCopyCommand",
-        "study chunks": "ttm.training.study.chunks:StudyChunksCommand",
-        "study listops": "ttm.training.study.listops:StudyListopsCommand",
-        "study babyai": "ttm.training.study.babyai:StudyBabyaiCommand",
-        "study memory": "ttm.training.study.memory:StudyMemoryCommand",
-        "study suite": "ttm.training.study.suite:StudySuiteCommand",
-    }
-)
+COMMANDS = {
+    "collect": "ttm.sim.collect:CollectCommand",
+    "data show": "ttm.datasets.tools.show:DataShowCommand",
+    "data play": "ttm.training.robot.tools:PlayCommand",
+    "data check": "ttm.datasets.tools.check:DataCheckCommand",
+    "data convert": "ttm.datasets.tools.convert:DataConvertCommand",
+    "data bags": "ttm.training.robot.tools:DataBagsCommand",
+    "data merge": "ttm.datasets.tools.arrange:DataMergeCommand",
+    "data split": "ttm.datasets.tools.arrange:DataSplitCommand",
+    "data filter": "ttm.datasets.tools.arrange:DataFilterCommand",
+    "data pack": "ttm.datasets.tools.pack:DataPackCommand",
+    "data trim": "ttm.datasets.tools.edit:DataTrimCommand",
+    "data label": "ttm.datasets.tools.edit:DataLabelCommand",
+    "data delete": "ttm.datasets.tools.edit:DataDeleteCommand",
+    "data undo": "ttm.datasets.tools.edit:DataUndoCommand",
+    "train": "ttm.training.train:TrainCommand",
+    "evaluate": "ttm.sim.evaluation:EvaluateCommand",
+    "compare": "ttm.sim.compare:CompareCommand",
+    "record": "ttm.training.robot.record:RecordCommand",
+    "robot": "ttm.training.robot.robot:RobotCommand",
+    "contract": "ttm.training.robot.tools:ContractCommand",
+    "demo": "ttm.training.demo:DemoCommand",
+    "show": "ttm.training.show_memory:ShowCommand",
+    "bench tick": "ttm.training.bench.tick:BenchTickCommand",
+    "bench step": "ttm.training.bench.step:BenchStepCommand",
+    "bench flops": "ttm.training.bench.flops:BenchFlopsCommand",
+    "bench sequence": "ttm.training.bench.sequence:BenchSequenceCommand",
+    "bench drift": "ttm.training.bench.drift:BenchDriftCommand",
+    "bench sim": "ttm.training.bench.sim:BenchSimCommand",
+    "bench ros": "ttm.training.bench.ros:BenchRosCommand",
+    "bench loader": "ttm.training.bench.loader:BenchLoaderCommand",
+    "study copy": "ttm.training.study.copy:StudyCopyCommand",
+    "study chunks": "ttm.training.study.chunks:StudyChunksCommand",
+    "study listops": "ttm.training.study.listops:StudyListopsCommand",
+    "study babyai": "ttm.training.study.babyai:StudyBabyaiCommand",
+    "study memory": "ttm.training.study.memory:StudyMemoryCommand",
+    "study suite": "ttm.training.study.suite:StudySuiteCommand",
+}
 """Name -> where its class is, as "module:Class"."""
 
-GROUPS: Mapping[str, str] = MappingProxyType(
-    {
-        "data": "Look at episodes, check, convert and change them, or put them into other files.",
-        "bench": "Measure time, operations, and the drift of memories.",
-        "study": "Compare memories by experiments of the papers, and ways to train them.",
-    }
-)
+GROUPS = {
+    "data": "Look at episodes, check, convert and change them, or put them into other files.",
+    "bench": "Measure time, operations, and the drift of memories.",
+    "study": "Compare memories by experiments of the papers, and ways to train them.",
+}
 """First word of several commands -> what they are for."""
 
 DESCRIPTION = """Train a policy with Token Turing Machine memory from teleoperated episodes, and run it.
@@ -164,7 +159,7 @@ def _require_written(command: Any) -> None:
     for name in WRITTEN:
         path = getattr(command, name, None)
         if isinstance(path, Path):
-            option = getattr(command, "written_as", f"--{name}")
+            option = getattr(command, "written_as", "TO" if name == "target" else f"--{name}")
             folder = name == "out" and not getattr(command, "writes_file", False)
             require_writable(path, option, folder=folder)
 
@@ -215,8 +210,7 @@ def _load(name: str, where: str) -> type[Any]:
         if not missing or not extras:
             raise
         raise UserError(
-            f"ttm {name} needs {missing}, which is not installed; "
-            f'run: pip install "{NAME}[{extras[0]}]"'
+            f'ttm {name} needs {missing}; run: pip install "{NAME}[{extras[0]}]"'
         ) from error
     return found
 

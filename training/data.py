@@ -11,7 +11,6 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -26,9 +25,8 @@ from ttm.policy.errors import UserError
 from ttm.policy.policy import PRESETS, Policy
 from ttm.policy.sight import SightMemory, cell_colours
 from ttm.policy.spec import CameraSpec, PolicySpec
-from ttm.training.augmentation import augment
 from ttm.training.frozen_vision import EpisodeFeatures, MapStore, without_cameras
-from ttm.training.options import AugmentationConfig, TrainOptions
+from ttm.training.options import TrainOptions
 from ttm.training.run_log import LAST
 
 
@@ -36,11 +34,11 @@ from ttm.training.run_log import LAST
 class DataSets:
     """Several data sets of one training, as `--data` names them: PATH or PATH:WEIGHT each."""
 
-    names: tuple[str, ...]
+    names: Sequence[str]
     """As `--data` names them, without weights."""
-    training: tuple[int, ...]
+    training: Sequence[int]
     """The data set of each episode to train on."""
-    validation: tuple[int, ...]
+    validation: Sequence[int]
     """The data set of each held-out episode."""
     shares: DataShares | None
     """How often windows of each data set are trained on; None for all windows equally often."""
@@ -51,10 +49,9 @@ class DataSets:
         opened: Sequence[EpisodeDataset],
         names: Sequence[str],
         shares: tuple[float, ...] | None,
-        training: Iterable[EpisodeReader],
-        validation: Iterable[EpisodeReader],
+        *parts: Iterable[EpisodeReader],
     ) -> DataSets:
-        """Find out which data set each of the episodes is from.
+        """Find out which data set each of the episodes to train on and of the held-out ones is from.
 
         Raises `UserError` if a data set with a share has no episode to train on.
         """
@@ -62,23 +59,14 @@ class DataSets:
         for number, data_set in enumerate(opened):
             for episode in data_set:
                 numbers.setdefault((episode.path, episode.name), number)
-        of_training, of_validation = (
-            tuple(numbers[episode.path, episode.name] for episode in part)
-            for part in (training, validation)
-        )
-        empty = [name for number, name in enumerate(names) if number not in of_training]
-        if shares is not None and empty:
-            raise UserError(
-                f"--data: {empty[0]} has a weight and no episode to train on; leave it out, or choose "
-                "another mask with --filter"
-            )
-        mixed = None if shares is None else DataShares(of_training, shares)
-        return cls(tuple(names), of_training, of_validation, mixed)
-
-    @property
-    def validation_names(self) -> list[str]:
-        """The name of the data set of each held-out episode."""
-        return [self.names[number] for number in self.validation]
+        training, validation = (tuple(numbers[e.path, e.name] for e in part) for part in parts)
+        for number, name in enumerate(names):
+            if shares is not None and number not in training:
+                raise UserError(
+                    f"--data: {name} has a weight and no episode to train on; leave it out"
+                )
+        mixed = None if shares is None else DataShares(training, shares)
+        return cls(names, training, validation, mixed)
 
     def lines(self) -> Iterator[str]:
         """Yield one line about each data set."""
@@ -252,23 +240,10 @@ def predicted_statistics(
     Chunks of a policy that is told of delays go on for the longest one. None for a policy that predicts
     actions in the robot's form. Raises `UserError` if what is said to be rotations are none.
     """
-    if not policy.relative:
+    if not (form := policy.relative):
         return None
-    count, sums, squares = 0, np.zeros(()), np.zeros(())
-    for actions in _predicted(policy, episodes):
-        count += len(actions)
-        sums, squares = sums + actions.sum(axis=0), squares + np.square(actions).sum(axis=0)
-    mean = sums / count
-    std = policy.relative.even(np.sqrt(np.maximum(squares / count - np.square(mean), 0)))
-    return PredictedStatistics(mean.astype(np.float32), std.astype(np.float32))
-
-
-def _predicted(
-    policy: Policy, episodes: Iterable[EpisodeReader]
-) -> Iterator[npt.NDArray[np.float64]]:
-    """Yield the k-th actions of the chunks of each episode, (n, P), for each k."""
     delay_ticks = round(policy.config.longest_delay_s / policy.spec.control_dt_s)
-    form = policy.relative
+    count, sums, squares = 0, np.zeros(()), np.zeros(())
     for episode in episodes:
         vectors = {v.name: episode.proprioception(v.name) for v in policy.spec.proprioception}
         measured = {name: torch.from_numpy(values).double() for name, values in vectors.items()}
@@ -277,7 +252,12 @@ def _predicted(
         plans = form.plan(form.averageable(commands), measured)
         for ahead in range(min(policy.config.chunk + delay_ticks, ticks)):
             start = {name: values[: ticks - ahead] for name, values in measured.items()}
-            yield form.predicted(plans[ahead:], start).numpy()
+            actions = form.predicted(plans[ahead:], start).numpy()  # the k-th of each chunk, (n, P)
+            count += len(actions)
+            sums, squares = sums + actions.sum(axis=0), squares + np.square(actions).sum(axis=0)
+    mean = sums / count
+    std = form.even(np.sqrt(np.maximum(squares / count - np.square(mean), 0)))
+    return PredictedStatistics(mean.astype(np.float32), std.astype(np.float32))
 
 
 MEMORY_PORTION = 0.8
@@ -305,41 +285,25 @@ class FeatureCache:
         same._sight = sight
         return same
 
-    def features(
-        self,
-        episodes: EpisodeDataset,
-        versions: int = 1,
-        augmentation: AugmentationConfig = AugmentationConfig(),  # noqa: B008 (frozen)
-        seed: int = 0,
-    ) -> EpisodeFeatures:
-        """Return the features of `episodes`.
-
-        Version 0 has the frames as recorded. Those of version k > 0 are augmented, by changes that
-        are drawn from (seed, episode, k) once for each episode and camera.
-        """
+    def features(self, episodes: EpisodeDataset) -> EpisodeFeatures:
+        """Return the features of `episodes`."""
         codes = embed_instructions(list(episodes))
         found: dict[str, list[Tensor]] = {camera.name: [] for camera in self._cameras}
         sighted: list[Tensor] = []
         for number, episode in enumerate(track(list(episodes), "computing features")):
             condition = torch.from_numpy(codes[number : number + 1])
             for camera in self._cameras:
-                frames = resized_frames(episode.frames(camera.name), camera)
-                recorded = torch.from_numpy(frames).permute(0, 3, 1, 2)  # (T, 3, H, W)
-                seen = [recorded]
-                for version in range(1, versions):
-                    rng = np.random.default_rng([seed, number, version])
-                    seen.append(augment(recorded[None], augmentation, rng)[0])
-                rows = [self._see(camera, frames, condition) for frames in seen]
-                found[camera.name].append(torch.stack(rows))
+                recorded = resized_frames(episode.frames(camera.name), camera)
+                frames = torch.from_numpy(recorded).permute(0, 3, 1, 2)  # (T, 3, H, W)
+                found[camera.name].append(self._see(camera, frames, condition))
                 if self._sight is not None and camera is self._cameras[0]:
                     store = self._colours.setdefault(self._sight.cells, MapStore())
                     look = partial(cell_colours, cells=self._sight.cells)
-                    sighted.append(torch.stack([store.rows(each, b"", look) for each in seen]))
+                    sighted.append(store.rows(frames, b"", look))
         colours = None
         if self._sight is not None and sighted:
-            colours = self._colours[self._sight.cells], torch.cat(sighted, dim=1)
-        rows_of = {name: torch.cat(rows, dim=1) for name, rows in found.items()}
-        return EpisodeFeatures(self._stores, rows_of, colours)
+            colours = self._colours[self._sight.cells], torch.cat(sighted)
+        return EpisodeFeatures(self._stores, {n: torch.cat(r) for n, r in found.items()}, colours)
 
     def summary(self) -> str:
         """Return in words how much is kept."""
@@ -364,7 +328,6 @@ class FeatureCache:
         policy.train(training)
         if self._num_bytes > self._limit:
             raise UserError(
-                f"the features of frozen vision exceed {self._limit / 2**30:.1f} GiB, the free memory; "
-                "take fewer augmented-versions or episodes, or train without --freeze-vision"
+                f"the features exceed {self._limit / 2**30:.1f} GiB, the free memory; take fewer episodes"
             )
         return rows

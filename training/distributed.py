@@ -8,9 +8,7 @@ windows, and everything that a decision depends on is summed over them or taken 
 from __future__ import annotations
 
 import itertools
-import logging
 import os
-import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -184,8 +182,6 @@ class SharedBatchNorm(nn.BatchNorm2d):
 
 
 ENDED = "another process of this training has ended; its last message says why. Go on with --resume"
-OBSERVER = "lightning.fabric.strategies.launchers.subprocess_script"
-"""The logger of Fabric that says, before it kills a process, that one that it started has ended."""
 
 
 def launched(options: TrainOptions) -> Fabric:
@@ -196,28 +192,19 @@ def launched(options: TrainOptions) -> Fabric:
 
     Raises `UserError` if there are fewer devices, or if others have been started.
     """
-    with warnings.catch_warnings():
-        # Fabric advises srun wherever it is installed, on login nodes, too.
-        warnings.filterwarnings("ignore", "The `srun` command is available")
-        return _launched(options)
-
-
-def _launched(options: TrainOptions) -> Fabric:
+    # Fabric advises srun wherever it is installed, on login nodes, too.
+    warnings.filterwarnings("ignore", "The `srun` command is available")
     gpus = torch.cuda.is_available()
     if options.device == "cuda" and not gpus:
-        raise UserError(
-            "--device cuda, but PyTorch sees no GPU here; give --device cpu, or install its CUDA build"
-        )
+        raise UserError("--device cuda, but PyTorch sees no GPU here; give --device cpu")
     devices, nodes = _wanted(options)
-    count, parts = devices * nodes, options.processes.accumulate
-    if options.batch_size < count * parts:
+    count = devices * nodes
+    if options.batch_size < count:
         raise UserError(
-            f"--batch-size is {options.batch_size}, which is shared by {count} devices that cut their "
-            f"windows into {parts} parts (accumulate); give at least {count * parts}"
+            f"--batch-size is {options.batch_size}, which {count} devices share; give at least {count}"
         )
     strategy: str | DDPStrategy = "auto"
     if count > 1:
-        tell_only_losses()
         # Tensors on a CPU are exchanged by Gloo, also where GPUs train. Buckets of gradients are not
         # rebuilt where unused parameters are looked for, so that a resumed training adds up in the
         # same order as an unbroken one.
@@ -273,15 +260,14 @@ def _wanted(options: TrainOptions) -> tuple[int, int]:
         devices, nodes = (number or 1 for number in given)
         if nodes > 1 and not {"MASTER_ADDR", "NODE_RANK"} <= os.environ.keys():
             raise UserError(
-                f"nodes is {nodes}, but nothing has started the training on each of them; start it by "
-                "torchrun or srun, or on each with MASTER_ADDR, MASTER_PORT and NODE_RANK set"
+                f"nodes is {nodes}, but nothing has started the training on each; use torchrun or srun, "
+                "or set MASTER_ADDR, MASTER_PORT and NODE_RANK on each"
             )
         return devices, nodes
     for name, number, found in zip(("--devices", "nodes"), given, started, strict=True):
         if number not in (None, found):
             raise UserError(
-                f"{name} is {number}, but torchrun or SLURM has started processes for {found}; leave it "
-                "out, or start as many"
+                f"{name} is {number}, but a launcher started processes for {found}; leave it out"
             )
     return started
 
@@ -289,20 +275,3 @@ def _wanted(options: TrainOptions) -> tuple[int, int]:
 def _by_srun() -> bool:
     """Whether srun has started this process. The script of a SLURM job is no step of it."""
     return "SLURM_STEP_ID" in os.environ
-
-
-class _LossHandler(logging.Handler):
-    """Says in one line why Fabric kills this process."""
-
-    def emit(self, record: logging.LogRecord) -> None:
-        print(f"ttm: error: {ENDED}", file=sys.stderr, flush=True)
-
-
-def tell_only_losses() -> None:
-    """Silence Fabric's messages about its start, and replace that about its end."""
-    for name in ("lightning.fabric", "lightning.pytorch"):
-        logging.getLogger(name).setLevel(logging.WARNING)
-    observer = logging.getLogger(OBSERVER)
-    observer.setLevel(logging.INFO)
-    observer.propagate = False
-    observer.handlers = [_LossHandler()]

@@ -1,10 +1,8 @@
 """The features of frozen vision, kept in memory, and short codes of what the cameras show.
 
-The feature maps before TokenLearner are kept, so that the camera tokens, which choose where to look,
-can still be trained. Vision runs in evaluation mode, as it does on the robot. Its condition, the code
-of the instruction, is frozen with it, because the features depend on it. A sight memory, which has
-weights of its own to train, gets the colours that it sees in the same way.
-`ttm.training.data.FeatureCache` computes them.
+The feature maps before TokenLearner are kept, so that the camera tokens can still be trained. The code
+of the instruction, on which the features depend, is frozen with vision. A sight memory gets the
+colours that it sees in the same way. `ttm.training.data.FeatureCache` computes them.
 """
 
 from __future__ import annotations
@@ -74,8 +72,7 @@ class MapStore:
             kept = maps.permute(0, 2, 3, 1).to("cpu", DTYPE).contiguous()
             if not kept.isfinite().all():
                 raise UserError(
-                    f"--freeze-vision keeps features as {DTYPE}, which one of them exceeds "
-                    f"({float(maps.abs().max()):g}); train without it, or begin with another --init"
+                    f"--freeze-vision keeps features as {DTYPE}, which cannot hold one; train without it"
                 )
             self._parts.append(kept)
         return torch.tensor(rows)
@@ -102,31 +99,19 @@ def without_cameras(episodes: EpisodeDataset) -> EpisodeDataset:
 
 @dataclass(frozen=True)
 class EpisodeFeatures:
-    """The feature maps of all ticks of a data set, in one or more versions of its frames."""
+    """The feature maps of all ticks of a data set."""
 
     stores: Mapping[str, MapStore]
     """Camera -> the maps of its distinct frames."""
     rows: Mapping[str, Tensor]
-    """Camera -> (versions, num_ticks) int64: the map of each dataset tick."""
+    """Camera -> (num_ticks,) int64: the map of each dataset tick."""
     colours: tuple[MapStore, Tensor] | None = None
     """The colours that the sight memory sees, and their rows as above; None without a sight memory."""
 
-    @property
-    def versions(self) -> int:
-        """The number of versions; version 0 is as recorded."""
-        return len(next(iter(self.rows.values())))
-
-    def into(
-        self, inputs: PolicyInputs, ticks: Tensor, versions: Tensor | None = None
-    ) -> PolicyInputs:
-        """Return `inputs` with the features of dataset ticks (B, T).
-
-        versions: (B,) int64, one for each window; None for the frames as recorded.
-        """
-        version = torch.zeros(len(ticks), dtype=torch.int64) if versions is None else versions
-        at = version[:, None], ticks
-        features = {name: self.stores[name].at(rows[at]) for name, rows in self.rows.items()}
-        colours = None if self.colours is None else self.colours[0].at(self.colours[1][at])
+    def into(self, inputs: PolicyInputs, ticks: Tensor) -> PolicyInputs:
+        """Return `inputs` with the features of dataset ticks (B, T)."""
+        features = {name: self.stores[name].at(rows[ticks]) for name, rows in self.rows.items()}
+        colours = None if self.colours is None else self.colours[0].at(self.colours[1][ticks])
         return replace(inputs, features=features, colours=colours)
 
 
@@ -140,7 +125,7 @@ MAPS_AT_ONCE = 1024
 
 
 def tick_codes(features: EpisodeFeatures, lengths: Sequence[int], seed: int) -> Tensor:
-    """Return a short code of what the cameras show at each tick, (versions, num_ticks, C) float32.
+    """Return a short code of what the cameras show at each tick, (num_ticks, C) float32.
 
     The features of all cameras are projected on the leading principal components of their differences
     between ticks of one episode, and whitened: the differences of codes have variance 1 in each
@@ -183,11 +168,11 @@ def _differences(
 
     ticks = torch.tensor(lengths)
     first = torch.repeat_interleave(ticks.cumsum(0) - ticks, ticks)  # first tick of the episode
-    one, version = draw(len(first)), draw(features.versions)
+    one, _ = draw(len(first)), draw(1)  # what is drawn for nothing keeps the codes of old trainings
     length = torch.repeat_interleave(ticks, ticks)[one]
     other = first[one] + (torch.rand(PAIRS, generator=generator) * length).long()
     parts = []
     for name, rows in features.rows.items():
         maps = features.stores[name].maps
-        parts.append(maps[rows[version, one]].float() - maps[rows[version, other]].float())
+        parts.append(maps[rows[one]].float() - maps[rows[other]].float())
     return torch.cat([part.flatten(1) for part in parts], dim=1)

@@ -45,11 +45,6 @@ class TrainingBatch:
     changes: Mapping[str, ImageChanges] | None = None
     """Camera -> what is still to be done to its images, where a GPU augments them."""
 
-    @property
-    def num_images(self) -> int:
-        """Number of frames of all cameras together, padding and cached ones included."""
-        return len(self.inputs.features or self.inputs.images) * self.valid.numel()
-
     def to(self, device: torch.device) -> TrainingBatch:
         """Return the same batch on `device`, with the changes of its images carried out there."""
         moved = self._each_tensor(lambda value: value.to(device, non_blocking=True))
@@ -167,10 +162,9 @@ RECALL = ("recall", "recall_ratio")
 class RecallLoss(nn.Module):
     """Tell the targets of `RecallTargets` from the mean of the core's output tokens, by an MLP.
 
-    This loss, which is ours, rewards the memory at every tick for what it keeps, without labels.
-    Behaviour cloning alone rewards it only at the few ticks whose action depends on the past. It cannot
-    teach how often something was seen, in which order, or when, because its targets are the extremes of
-    the past. The network belongs to the training; checkpoints do not hold it.
+    This loss, which is ours, rewards the memory at every tick for what it keeps, without labels, where
+    behaviour cloning does so only at the few ticks whose action depends on the past. It teaches neither
+    counts nor orders. Checkpoints do not hold its network.
     """
 
     def __init__(self, width: int, size: int, weight: float) -> None:
@@ -200,30 +194,25 @@ class RecallTargets:
     """
 
     def __init__(self, codes: Tensor, lengths: Sequence[int]) -> None:
-        """codes: (versions, num_ticks, C), of episodes of these lengths one after another."""
+        """codes: (num_ticks, C), of episodes of these lengths one after another."""
         self.codes = codes
-        parts = codes.split(list(lengths), dim=1)
-        self._highest = torch.cat([part.cummax(dim=1).values for part in parts], dim=1)
-        self._lowest = torch.cat([part.cummin(dim=1).values for part in parts], dim=1)
+        parts = codes.split(list(lengths))
+        self._highest = torch.cat([part.cummax(dim=0).values for part in parts])
+        self._lowest = torch.cat([part.cummin(dim=0).values for part in parts])
 
     @property
     def size(self) -> int:
         """C, the dimensions of a target."""
-        return self.codes.shape[2]
+        return self.codes.shape[1]
 
-    def at(
-        self, ticks: Tensor, versions: Tensor | None = None, *, whole_past: bool = False
-    ) -> Tensor:
+    def at(self, ticks: Tensor, *, whole_past: bool = False) -> Tensor:
         """Return the targets of windows of dataset ticks (B, T), as (B, T, C).
 
-        versions: (B,) int64; None for the frames as recorded. whole_past: whether the ticks of the
-        episode before the window count as seen, because its memory is carried over. Otherwise the
-        past begins with the window.
+        whole_past: whether the ticks of the episode before the window count as seen, because its
+        memory is carried over. Otherwise the past begins with the window.
         """
-        version = torch.zeros(len(ticks), dtype=torch.int64) if versions is None else versions
-        at = version[:, None], ticks
-        codes = self.codes[at]
-        highest = self._highest[at] if whole_past else codes.cummax(1).values
-        lowest = self._lowest[at] if whole_past else codes.cummin(1).values
+        codes = self.codes[ticks]
+        highest = self._highest[ticks] if whole_past else codes.cummax(1).values
+        lowest = self._lowest[ticks] if whole_past else codes.cummin(1).values
         above, below = highest - codes, lowest - codes
         return torch.where(above > -below, above, below)

@@ -5,7 +5,7 @@ A trained policy can be given another core without learning to see again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -119,41 +119,21 @@ def with_head_options(config: ActionHeadConfig, options: Sequence[str]) -> Actio
 
 def require_same_core(config: PolicyConfig, options: TrainOptions, source: str) -> None:
     """Raise `UserError` if the core asked for is not that of `source`, a training to resume."""
-    advice = f"to resume, or give another --out and --init {source} to begin with a new core"
+    advice = f"leave it out to resume, or give another --out and --init {source} for a new core"
     if not _is(config.core, options.core):
         raise UserError(
-            f"--core is {options.core}, but {source} has {core_name(config.core)}; leave --core out {advice}"
+            f"--core is {options.core}, but {source} has {core_name(config.core)}; {advice}"
         )
-    what = f"the core of {source}"
-    given, advice = options.core_options, f"leave it out {advice}"
-    _require_same_fields("--core-options", given, config.core, with_options, what, advice)
+    for each in options.core_options:
+        if with_options(config.core, [each]) != config.core:
+            raise UserError(f"--core-options has {each}, unlike the core of {source}; {advice}")
 
 
 def require_same_head(config: PolicyConfig, options: TrainOptions, source: str) -> None:
     """Raise `UserError` if the options contradict the action head of the checkpoint `source`."""
-    what, given = f"the {HEAD} of {source}", options.head_options
-    advice = "leave it out to keep the checkpoint's head, or train a new policy without --init and --resume"
-    _require_same_fields("head-options", given, config.head, with_head_options, what, advice)
-
-
-def _require_same_fields(
-    option: str,
-    given: Sequence[str],
-    config: Any,
-    changed: Callable[[Any, Sequence[str]], Any],
-    what: str,
-    advice: str,
-) -> None:
-    """Raise `UserError` if one of the `given`, each FIELD=VALUE, would change `config`.
-
-    what: what `config` is of.
-    """
-    for each in given:
-        if changed(config, [each]) != config:
-            name = each.partition("=")[0]
-            raise UserError(
-                f"{option} has {each}, but {what} has {name}={getattr(config, name)}; {advice}"
-            )
+    for each in options.head_options:
+        if with_head_options(config.head, [each]) != config.head:
+            raise UserError(f"head-options has {each}, unlike the {HEAD} of {source}; leave it out")
 
 
 def require_same_form(policy: Policy, options: TrainOptions, source: str) -> None:
@@ -164,8 +144,7 @@ def require_same_form(policy: Policy, options: TrainOptions, source: str) -> Non
     if RelativeActions(policy.spec, options.relative, options.absolute) != policy.relative:
         known = " ".join([*config.relative, *config.absolute]) or "none"
         raise UserError(
-            f"--relative and absolute say {' '.join(given)}, but {source} was trained with {known}; leave "
-            "them out to keep that, or train a new policy without --init"
+            f"--relative and absolute say {' '.join(given)}, but {source} has {known}; leave them out"
         )
 
 
@@ -184,12 +163,10 @@ def _sizes(options: TrainOptions) -> dict[str, Any]:
 
 
 def _changed(config: PolicyConfig, **changes: Any) -> PolicyConfig:
-    """Return `config` with the changes that are not None."""
     network = replace(config, **{k: value for k, value in changes.items() if value is not None})
     cells = changes.get("sight_cells")
     if cells is not None and not network.sight_tokens:
         raise UserError(
-            f"sight-cells is {cells}, but the policy has no sight memory; give it one by --sight-tokens 6, "
-            "or leave sight-cells out"
+            f"sight-cells is {cells}, but there is no sight memory; give --sight-tokens 6"
         )
     return network

@@ -7,11 +7,10 @@ under the same names, such as `optimizer: {betas: [0.9, 0.95]}`. This module imp
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
-from types import MappingProxyType
 from typing import (
     Annotated,
     Any,
@@ -63,25 +62,6 @@ class Budget:
 
 
 @dataclass(frozen=True)
-class WarmupCosine:
-    """The learning rate: a warm-up in steps, as Adam's moments need, then a cosine over the budget.
-
-    The fields are those of `OptimizerConfig`. `peak` is the learning rate after the warm-up.
-    """
-
-    peak: float
-    warmup_steps: int = 100
-    longest_warmup: float = 0.05
-    floor: float = 0.02
-
-    def learning_rate(self, step: int, progress: float) -> float:
-        """Return the learning rate of a step (from 0) at `progress` in [0, 1] of the budget."""
-        warmup = min(1.0, max((step + 1) / self.warmup_steps, progress / self.longest_warmup))
-        cosine = 0.5 * (1 + math.cos(math.pi * min(1.0, max(0.0, progress))))
-        return self.peak * warmup * (self.floor + (1 - self.floor) * cosine)
-
-
-@dataclass(frozen=True)
 class MemoryStartConfig:
     """What the memory holds at the first tick of a training window."""
 
@@ -109,13 +89,9 @@ class FrozenVisionConfig:
     """Training on features of vision that are computed once."""
 
     freeze_vision: bool = False
-    """With --init or --vision-weights: keep the vision that one of them gives (EfficientNet, FiLM and
-    the code of the instruction that FiLM gets). Its features are computed once for each distinct frame
-    and kept in memory, so that a step takes a fraction of the time. TokenLearner and all else is
-    trained."""
-    augmented_versions: Suppress[int] = 1
-    """With --freeze-vision: versions of each episode's frames that are kept, as recorded and
-    augmented ones, of which each window takes one at random. 1: as recorded, without augmentation."""
+    """With --init or --vision-weights: keep the vision that one of them gives, from the frame to the
+    feature map with FiLM. Features are computed once for each distinct frame and kept in memory, so
+    that a step takes a fraction of the time."""
 
 
 @dataclass(frozen=True)
@@ -131,8 +107,8 @@ class LossConfig:
     """Weight of the first three ticks after a stand-still, which is three ticks or more in which no
     proprioception moves by more than 0.02 of its standard deviations."""
     weigh_policy: float = 1.0
-    """Weight of the ticks at which a policy drove, in episodes of which it is recorded when a person took
-    over. 0: only what the person did is imitated, as in HG-DAgger."""
+    """Weight of the ticks at which a policy drove before a person took over. 0: only what the person did
+    is imitated, as in HG-DAgger."""
     recall_weight: float = 0.0
     """With --freeze-vision: weight of the recall loss, which teaches the memory to keep what has
     been seen and is not seen now, without labels. 0: none; 2 is a good value."""
@@ -172,18 +148,23 @@ class OptimizerConfig:
     """AdamW, the limit of its gradient, and the course of its learning rate."""
 
     betas: tuple[float, float] = (0.9, 0.99)
-    """Decays of the averages of the gradient and of its square. The latter follows faster than by
-    PyTorch's default, because trainings here are a few thousand steps."""
+    """Decays of the averages of the gradient and of its square."""
     epsilon: float = 1e-8
     """What is added to the root of the averaged square, against division by zero."""
     gradient_limit: float = 1.0
     """Largest norm of the gradient of all weights together; a longer gradient is scaled down to it."""
-    warmup_steps: int = WarmupCosine.warmup_steps
-    """Steps in which the learning rate rises to its peak."""
-    longest_warmup: float = WarmupCosine.longest_warmup
+    warmup_steps: int = 100
+    """Steps in which the learning rate rises to its peak, as Adam's moments need."""
+    longest_warmup: float = 0.05
     """Portion of the training after which the warm-up ends at the latest."""
-    floor: float = WarmupCosine.floor
+    floor: float = 0.02
     """Last learning rate of the cosine, as a portion of the peak."""
+
+    def learning_rate(self, peak: float, step: int, progress: float) -> float:
+        """Return the learning rate of a step (from 0) at `progress` in [0, 1] of the training."""
+        warmup = min(1.0, max((step + 1) / self.warmup_steps, progress / self.longest_warmup))
+        cosine = 0.5 * (1 + math.cos(math.pi * min(1.0, max(0.0, progress))))
+        return peak * warmup * (self.floor + (1 - self.floor) * cosine)
 
 
 @dataclass(frozen=True)
@@ -191,13 +172,10 @@ class ProcessesConfig:
     """The devices that share each batch. What is trained does not depend on them."""
 
     devices: int | None = None
-    """Devices of each machine that share each batch, one process for each: GPUs, or with --device cpu
-    processes. Default: as many as torchrun or SLURM has started processes, otherwise 1."""
+    """Devices of each machine that share each batch: GPUs, or with --device cpu processes. Default: as
+    many as torchrun or SLURM has started processes, otherwise 1."""
     nodes: Suppress[int | None] = None
     """Machines. Default: as many as torchrun or SLURM has started the training on, otherwise 1."""
-    accumulate: Suppress[int] = 1
-    """Parts into which each device cuts its windows of a batch, to need less memory. It takes them in
-    turn and adds up their gradients. BatchNorm (base, paper) takes its statistics from each part."""
 
 
 @dataclass(frozen=True)
@@ -215,9 +193,7 @@ class KeepingConfig:
     (Weights & Biases, offline in OUT/wandb/ unless WANDB_MODE says otherwise)."""
 
 
-LEARNING_RATES: Mapping[PresetName, float] = MappingProxyType(
-    {"tiny": 1e-3, "base": 3e-4, "paper": 3e-4}
-)
+LEARNING_RATES: dict[PresetName, float] = {"tiny": 1e-3, "base": 3e-4, "paper": 3e-4}
 """Preset -> default peak learning rate of a training from random weights."""
 FINE_TUNING = 1 / 3
 """Factor on the default learning rate when a training starts from a checkpoint."""
@@ -230,14 +206,12 @@ class TrainOptions:
     """The options of one training. Those that matter most stand first."""
 
     data: tuple[str, ...]
-    """Episodes: HDF5 files, folders of them, or globs in quotes. All must be of one robot. With weights,
-    PATH:WEIGHT each, every data set has that share of the windows; without them, all windows come
-    equally often."""
+    """Episodes of one robot: HDF5 files, folders of them, or globs in quotes. PATH:WEIGHT each gives every
+    data set that share of the windows; without weights, all windows come equally often."""
     out: Path
     """Folder for the checkpoints and everything else that the training writes."""
     preset: PresetName = "tiny"
-    """Size of the network: tiny (for CPUs), base (EfficientNet-B0), paper (B3, the sizes of the
-    paper)."""
+    """Size of the network: tiny (for CPUs), base (EfficientNet-B0), paper (B3, the paper's sizes)."""
     core: Annotated[CoreChoice, arg(help=CORE_HELP)] = AUTO
     steps: int | None = None
     """Stop after this many optimiser steps, including those before --resume."""
@@ -246,9 +220,8 @@ class TrainOptions:
     --steps."""
     init: Path | None = None
     """Fine-tune: start from this checkpoint's weights and normalisation; `shipped` is the policy
-    that comes with the project. It must be for the robot of the data. With another --core or
-    --core-options, or other --sight-tokens, only these are new; with another --chunk, the action
-    head is; with a first --delay, what tells the policy of it."""
+    that comes with the project. It must be for the robot of the data. What --core, --core-options,
+    --sight-tokens, --chunk and --delay change in it is new."""
     resume: bool = False
     """Continue the training in OUT exactly where it stopped."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
@@ -257,8 +230,8 @@ class TrainOptions:
     """Seed of the weights, windows, augmentation and dropout."""
     config: Path | None = None
     """A YAML file of options, such as the run.yaml of another training, or with lines such as
-    `batch-size: 32`. Options of the command line count more. Options that are seldom changed stand
-    there alone; run.yaml has all of them, and training/README.md explains them."""
+    `batch-size: 32`. Options of the command line count more. training/README.md explains those that
+    stand there alone."""
     overwrite: bool = False
     """Start again even if OUT holds a training."""
     resume_anyway: bool = False
@@ -268,19 +241,17 @@ class TrainOptions:
     """Write nothing: say what would be trained and on what, and measure a few steps, from which the
     time of the whole training and its memory follow."""
     core_options: tuple[str, ...] = ()
-    """Sizes and kinds of the core, each FIELD=VALUE, such as num_layers=4 window=8, or
-    processor=mixer for ttm. A field that is not given has the preset's value, or else the core's
-    default. An unknown field is answered with a list of all fields."""
+    """Sizes and kinds of the core, each FIELD=VALUE, such as num_layers=4 window=8, or processor=mixer
+    for ttm. An unknown field is answered with a list of all fields."""
     head_options: Suppress[tuple[str, ...]] = ()
     """Changes to the action head, each FIELD=VALUE, such as [kind=bins, num_bins=128]. With --init and
     --resume the checkpoint's head stays, so the changes must agree with it."""
     vision_model: VisionModel | None = None
-    """Vision network in place of the preset's, at its full width and cut at the preset's stride. ResNets
-    are those of BC-Z, with FiLM after every block."""
+    """Vision network in place of the preset's, at its full width and cut at the preset's stride."""
     vision_weights: Annotated[str, arg(metavar="{none,imagenet,FILE}")] = NO_WEIGHTS
     """Initial weights of vision: none (random), imagenet (downloaded once; those of efficientnet-lite0
-    are a package, the extra [lite0]), or a file with a state dict of that network (.pth, .safetensors).
-    With either of the last two, tiny has the first stages of EfficientNet-B0 at their full width."""
+    are the extra [lite0]), or a file with a state dict of that network (.pth, .safetensors). With
+    weights, tiny has the first stages of EfficientNet-B0 at their full width."""
     sight_tokens: int | None = None
     """Selectors of the sight memory, which keeps what the first camera has shown and finds it again:
     6 is a good value, 0 is none. Default: the checkpoint's with --init, otherwise 0."""
@@ -288,9 +259,8 @@ class TrainOptions:
     """Cells along each side of a frame as the sight memory sees it. Default: the checkpoint's with
     --init, otherwise 16."""
     chunk: int | None = None
-    """Actions that the policy predicts at each tick: its own and those of the ticks after it. Which
-    are carried out is chosen when it runs, such as by `ttm evaluate --execution`. Default: the
-    checkpoint's with --init, otherwise 1."""
+    """Actions that the policy predicts at each tick: its own and those of the ticks after it. `ttm
+    evaluate --execution` chooses which are carried out. Default: the checkpoint's with --init, or 1."""
     relative: tuple[str, ...] = ()
     """Parts of the action that the network predicts relative to what is measured, each PART=VECTOR, or
     with some of the vector's values PART=VECTOR[FIRST:STOP], such as arm=joints[0:6]. Rotations also say
@@ -302,8 +272,7 @@ class TrainOptions:
     --relative, such as arm=tip_position. The robot still gets displacements."""
     delay: float | None = None
     """Longest time from an observation until its command is in force, in seconds. The policy learns to
-    act for any time up to it, which is drawn for each window, and is told it when it runs. Default: the
-    checkpoint's with --init, otherwise 0."""
+    act for any time up to it. Default: the checkpoint's with --init, otherwise 0."""
     filter: str = "train"
     """Mask of the episodes to train on. Without mask/train, these are all that no mask/valid or
     mask/test names; without mask/valid, every tenth of them is held out."""
@@ -311,9 +280,8 @@ class TrainOptions:
     """Mask of the held-out episodes."""
     choices: OmitArgPrefixes[Choices] = field(default_factory=Choices)
     image_size: int | None = None
-    """Resize all frames to squares of this side, in pixels. Default: the checkpoint's size with
-    --init; otherwise larger frames are reduced to the preset's size (64, 224 or 300) and smaller
-    ones stay as they are. The robot must then send frames of that size too."""
+    """Resize all frames to squares of this side, in pixels, which the robot must then send too. Default:
+    the checkpoint's size with --init; otherwise larger frames are reduced to 64, 224 or 300."""
     new_statistics: Suppress[bool] = False
     """With --init: normalise by the statistics of the new data instead of the checkpoint's."""
     window: Window = 8
@@ -335,15 +303,14 @@ class TrainOptions:
     """Shift images by a few pixels and change their colours, differently for each window."""
     augmentation: Suppress[AugmentationConfig] = field(default_factory=AugmentationConfig)
     validations: int = 20
-    """Number of evaluations on the held-out episodes, each followed by writing the checkpoints,
-    over the whole training."""
+    """Number of evaluations on the held-out episodes, each followed by writing the checkpoints."""
     keeping: OmitArgPrefixes[KeepingConfig] = field(default_factory=KeepingConfig)
     processes: OmitArgPrefixes[ProcessesConfig] = field(default_factory=ProcessesConfig)
     precision: Literal["32", "bf16"] = "32"
     """bf16: mixed precision, for GPUs and for CPUs with bfloat16 instructions."""
     compile: bool = False
-    """Compute losses and gradients by torch.compile, the ticks of a window as one graph. Its first step
-    takes a minute or more; results differ by rounding. A CPU needs g++."""
+    """Compute losses and gradients by torch.compile. Its first step takes a minute or more; results
+    differ by rounding. A CPU needs g++."""
     threads: int = 0
     """CPU threads of each device; 0 shares the cores among the devices."""
     workers: int | None = None
@@ -352,17 +319,14 @@ class TrainOptions:
 
     @property
     def budget(self) -> Budget:
-        """The length of the training."""
         minutes = DEFAULT_MINUTES if self.steps is self.minutes is None else self.minutes
         return Budget(self.steps, minutes)
 
     @property
-    def schedule(self) -> WarmupCosine:
-        """The course of the learning rate."""
-        rate, course = self.optimization.learning_rate, self.optimizer
-        if rate is None:
-            rate = LEARNING_RATES[self.preset] * (1.0 if self.init is None else FINE_TUNING)
-        return WarmupCosine(rate, course.warmup_steps, course.longest_warmup, course.floor)
+    def peak(self) -> float:
+        """The learning rate after the warm-up."""
+        rate = LEARNING_RATES[self.preset] * (1.0 if self.init is None else FINE_TUNING)
+        return self.optimization.learning_rate or rate
 
     def by_name(self) -> dict[str, Any]:
         """Return the values by the names of the options, such as `batch-size`."""
@@ -382,8 +346,8 @@ class TrainOptions:
 
         require_above_0(given(
             "steps minutes validations chunk window batch-size shuffle image-size burn-in sight-cells "
-            "augmented-versions learning-rate weigh-changes weigh-starts early-stopping save-every keep "
-            "devices nodes accumulate"
+            "learning-rate weigh-changes weigh-starts early-stopping save-every keep "
+            "devices nodes"
         ))  # fmt: skip
         require_above_0(given("epsilon gradient-limit warmup-steps longest-warmup", "optimizer."))
         require_portion(given("previous-action-dropout proprioception-dropout average-decay"))
@@ -396,74 +360,53 @@ class TrainOptions:
         for beta in self.optimizer.betas:
             if not 0 <= beta < 1:
                 raise UserError(f"optimizer.betas has {beta}; give two portions from 0 to below 1")
-        for contradicted, message in self._contradictions():
-            if contradicted:
-                raise UserError(message)
+        self._check_contradictions()
 
-    def _contradictions(self) -> Iterator[tuple[object, str]]:
-        """Yield whether options contradict each other, and what to say then."""
-        memory, versions = self.memory_start.memory, self.vision.augmented_versions
+    def _check_contradictions(self) -> None:
+        memory, keep, recall = self.memory_start.memory, self.keeping.keep, self.loss.recall_weight
         frozen, whole = self.vision.freeze_vision, self.window == "episode"
-        weights = self.vision_weights != NO_WEIGHTS
-        yield (
-            whole and memory != "zero",
-            f"--window episode starts at the first tick, before which there is no memory, but --memory is "
-            f"{memory}; leave --memory out, or give --window a number",
-        )
-        yield (
-            not isinstance(self.shuffle, str) and (whole or memory == "carry"),
-            f"shuffle is {self.shuffle}, but sections are of windows that overlap, and with --window "
-            "episode or --memory carry none do; leave shuffle out",
-        )
-        yield (
-            whole and self.compile,
-            "--compile makes one graph for each length of a window, and --window episode has many; give "
-            "--window a number, or leave --compile out",
-        )
-        for name, value, chosen in (
-            ("--vision-model", self.vision_model, self.vision_model is not None),
-            ("--vision-weights", self.vision_weights, weights),
-        ):
-            yield (
-                chosen and self.init is not None,
-                f"{name} is {value}, but with --init vision is that of {self.init}; give one of them",
+        model, weights = self.vision_model, self.vision_weights
+        if whole and memory != "zero":
+            raise UserError(f"--window episode starts without memory; leave --memory {memory} out")
+        if not isinstance(self.shuffle, str) and (whole or memory == "carry"):
+            raise UserError(
+                f"shuffle is {self.shuffle}, but sections are of windows that overlap; leave it out"
             )
-        yield (
-            frozen and self.init is None and not weights,
-            "--freeze-vision keeps the vision of a checkpoint; name one with --init, such as shipped, or "
-            "give --vision-weights",
-        )
-        yield (
-            versions > 1 and not (frozen and self.augment),
-            f"augmented-versions is {versions}, which needs --freeze-vision and --augment; leave it out to "
-            "augment every window by itself",
-        )
-        yield (
-            self.loss.recall_weight and not frozen,
-            f"--recall-weight is {self.loss.recall_weight}, but the recall loss compares features of a "
-            "vision that stays the same; give --freeze-vision too, or leave it out",
-        )
-        yield (
-            frozen and self.workers,
-            f"--workers is {self.workers}, but with --freeze-vision no frames are read; leave it out",
-        )
-        yield (
-            self.keeping.keep is not None and self.keeping.save_every is None,
-            f"keep is {self.keeping.keep}, but it counts the checkpoints of save-every; give it too, or "
-            "leave keep out",
-        )
-        yield (
-            "wandb" in self.keeping.logger and find_spec("wandb") is None,
-            "logger wandb needs Weights & Biases: pip install '.[wandb]'",
-        )
-        yield (
-            self.resume_anyway and not self.resume,
-            "--resume-anyway says how to resume; give --resume too, or leave it out",
-        )
-        yield (
-            self.resume and self.overwrite,
-            "--resume continues a training and --overwrite discards it; give one of them",
-        )
+        if whole and self.compile:
+            raise UserError(
+                "--compile has a graph for each length, and --window episode has many; leave one out"
+            )
+        if self.init is not None and (model is not None or weights != NO_WEIGHTS):
+            given = (
+                f"--vision-weights is {weights}" if model is None else f"--vision-model is {model}"
+            )
+            raise UserError(
+                f"{given}, but with --init vision is that of {self.init}; give one of them"
+            )
+        if frozen and self.init is None and weights == NO_WEIGHTS:
+            raise UserError(
+                "--freeze-vision keeps the vision of a checkpoint; name one with --init"
+            )
+        if recall and not frozen:
+            raise UserError(
+                f"--recall-weight is {recall}; give --freeze-vision too, or leave it out"
+            )
+        if frozen and self.workers:
+            raise UserError(f"--workers is {self.workers}, but --freeze-vision reads no frames")
+        if keep is not None and self.keeping.save_every is None:
+            raise UserError(
+                f"keep is {keep}, but it counts the checkpoints of save-every; give it too"
+            )
+        if "wandb" in self.keeping.logger and find_spec("wandb") is None:
+            raise UserError("logger wandb needs Weights & Biases: pip install '.[wandb]'")
+        if self.resume_anyway and not self.resume:
+            raise UserError(
+                "--resume-anyway says how to resume; give --resume too, or leave it out"
+            )
+        if self.resume and self.overwrite:
+            raise UserError(
+                "--resume continues a training, --overwrite discards it; give one of them"
+            )
 
 
 def _plain(value: Any) -> Any:
@@ -506,7 +449,7 @@ def _places(kind: type[Any], group: str = "", marks: Sequence[Any] = ()) -> dict
     return found
 
 
-PLACES: Mapping[str, Place] = MappingProxyType(_places(TrainOptions))
+PLACES = _places(TrainOptions)
 """Name of each option -> where its value stands."""
 
 

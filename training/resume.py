@@ -148,7 +148,7 @@ ADJUSTABLE = ("learning-rate", "optimizer.gradient-limit", "precision")
 """Options that `--resume-anyway` may change, so that a training that diverged can go on."""
 MAY_CHANGE = frozenset({
     *ACTIONS, *LENGTH, "data", "out", "early-stopping", "save-every", "keep", "logger", "validations",
-    "threads", "workers", "device", "devices", "nodes", "accumulate",
+    "threads", "workers", "device", "devices", "nodes",
     "core", "core-options", "head-options",
 })  # fmt: skip
 """Options that are not compared here. The content of the episodes is compared in place of `data`, and the
@@ -164,14 +164,11 @@ def differences(then: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, st
     }
 
 
-def comparable(options: TrainOptions) -> dict[str, Any]:
-    """Return the options that a resumed training must share, as plain data for JSON."""
-    return {name: value for name, value in options.plain().items() if name not in MAY_CHANGE}
-
-
-def length(options: TrainOptions) -> dict[str, Any]:
-    """Return the options that give the length, as plain data for JSON."""
-    return {name: options.plain()[name] for name in LENGTH}
+def described(options: TrainOptions) -> dict[str, dict[str, Any]]:
+    """Return the options that a resumed training must share, and those that give its length."""
+    plain = options.plain()
+    shared = {name: value for name, value in plain.items() if name not in MAY_CHANGE}
+    return {"options": shared, "length": {name: plain[name] for name in LENGTH}}
 
 
 def require_same_options(options: TrainOptions, header: Mapping[str, Any]) -> list[str]:
@@ -180,15 +177,14 @@ def require_same_options(options: TrainOptions, header: Mapping[str, Any]) -> li
     Returns what differs in length or in `ADJUSTABLE`, which --resume-anyway allows.
     """
     # A training that was saved before an option existed has its default.
-    defaults = comparable(TrainOptions(data=(), out=Path()))
-    found = differences({**defaults, **header["options"]}, comparable(options))
+    defaults, now = described(TrainOptions(data=(), out=Path())), described(options)
+    found = differences({**defaults["options"], **header["options"]}, now["options"])
     adjusted = [found.pop(name) for name in ADJUSTABLE if name in found]
     if found:
         raise UserError(
-            f"this is another training than the one to resume: {', '.join(found.values())}; give the same "
-            "options as before, or start another training with another --out"
+            f"this is another training than that in --out: {', '.join(found.values())}; give another --out"
         )
-    longer = list(differences(header.get("length", {}), length(options)).values())
+    longer = list(differences(header.get("length", {}), now["length"]).values())
     _require_allowed(options, longer, "the learning rate follows the length of the training")
     _require_allowed(options, adjusted, "these options change every step")
     return [*longer, *adjusted]
@@ -209,8 +205,7 @@ def require_same_data(
 def _require_allowed(options: TrainOptions, found: Sequence[str], why: str) -> None:
     if found and not options.resume_anyway:
         raise UserError(
-            f"cannot resume exactly: {', '.join(found)}; {why}. Give what was given before, or go on with "
-            "--resume --resume-anyway"
+            f"cannot resume exactly: {', '.join(found)}; {why}. --resume-anyway accepts that"
         )
 
 

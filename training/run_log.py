@@ -14,14 +14,13 @@ import torch
 from lightning.fabric.loggers import CSVLogger, Logger, TensorBoardLogger
 from lightning.pytorch.loggers import WandbLogger
 from rich.console import Console
-from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn, TimeElapsedColumn
-from rich.text import Text
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from torch import Tensor
 
 from ttm.policy.checkpoint import save_checkpoint
 from ttm.policy.errors import UserError
 from ttm.policy.policy import Policy
-from ttm.training.console import make_folder
+from ttm.training.console import make_folder, say
 from ttm.training.distributed import Processes
 from ttm.training.options import LoggerName
 
@@ -71,10 +70,10 @@ class RunLog:
             TextColumn("{task.percentage:3.0f}%"),
             TextColumn("{task.description}"),
             TimeElapsedColumn(),
-            _TimeLeft(),
+            TimeRemainingColumn(),
         )
         self.bar = Progress(*columns, console=console, disable=not console.is_terminal)
-        self._task = self.bar.add_task("starting", total=1.0, begun=start_progress)
+        self._task = self.bar.add_task("starting", total=1.0)
         self.bar.update(self._task, completed=start_progress)
         self.restart_clock()
 
@@ -93,37 +92,33 @@ class RunLog:
         """Forget the steps since the last `write`. Call this after a pause in training."""
         self._since_s = time.monotonic()
         self._sums: dict[str, Tensor] = {}
-        self._count = self._images = 0
+        self._count = 0
 
-    def add(self, scalars: Mapping[str, Tensor], images: int) -> None:
-        """Add one step: 0-d tensors on any device, and the number of images of this process."""
+    def add(self, scalars: Mapping[str, Tensor]) -> None:
+        """Add one step: 0-d tensors on any device."""
         for name, value in scalars.items():
             now = value.detach()
             self._sums[name] = self._sums[name] + now if name in self._sums else now
         self._count += 1
-        self._images += images
 
     def write(self, step: int, progress: float, learning_rate: float) -> None:
         """Write the means since the last call to the loggers and to the terminal."""
         seconds = time.monotonic() - self._since_s
         means = {name: (value / self._count).item() for name, value in self._sums.items()}
-        means["images"] = float(self._images)
         total = self._processes.sum(torch.tensor(list(means.values()), dtype=torch.float64))
         means = dict(zip(means, total.tolist(), strict=True))
-        steps_per_s, images_per_s = self._count / seconds, means.pop("images") / seconds
+        steps_per_s = self._count / seconds
         scalars = {f"train/{name}": value for name, value in means.items()}
         scalars["train/learning_rate"] = learning_rate
         scalars["throughput/steps_per_s"] = steps_per_s
-        scalars["throughput/images_per_s"] = images_per_s
         for logger in self.loggers:
             logger.log_metrics(scalars, step)
         recall = f"  recall {means['recall_ratio']:.2f}" if "recall_ratio" in means else ""
-        speed = f"{steps_per_s:.2f} steps/s  {images_per_s:.0f} images/s"
-        shown = f"step {step}  loss {means['loss']:.4f}{recall}  {speed}"
+        shown = f"step {step}  loss {means['loss']:.4f}{recall}  {steps_per_s:.2f} steps/s"
         self.bar.update(self._task, completed=progress, description=shown)
         if not self.console.is_terminal and time.monotonic() - self._line_s >= LINE_EVERY_S:
             self._line_s = time.monotonic()
-            self.say(f"{progress:4.0%}  {shown}  {_time_left(self.bar.tasks[self._task])}")
+            self.say(f"{progress:4.0%}  {shown}")
         self.restart_clock()
 
     def write_images(self, step: int, images: Mapping[str, Tensor]) -> None:
@@ -139,46 +134,24 @@ class RunLog:
                     logger.log_image(name, [np.asarray(image.permute(1, 2, 0))], step)
 
     def write_validation(self, step: int, found: Mapping[str, Any]) -> None:
-        """Write the errors on held-out episodes, by predictor, as `ActionErrors.to_json` returns them."""
+        """Write the errors on held-out episodes, by predictor, as `ActionErrors` has them."""
         normalized = {who: errors["normalized"] for who, errors in found.items()}
-        of_sets = {
-            name: errors["normalized"]
-            for name, errors in found["policy"].get("data_sets", {}).items()
-        }
-        scalars = {f"normalized/{who}": error for who, error in normalized.items()}
-        scalars |= {f"data sets/{name}": error for name, error in of_sets.items()}
+        scalars = {f"validation/normalized/{who}": error for who, error in normalized.items()}
         for who, errors in found.items():
-            scalars |= {f"{part}/{who}": error for part, error in errors["parts"].items()}
+            scalars |= {f"validation/{part}/{who}": e for part, e in errors["parts"].items()}
         for logger in self.loggers:
-            logger.log_metrics({f"validation/{name}": e for name, e in scalars.items()}, step)
+            logger.log_metrics(scalars, step)
             logger.save()
-        each = "".join(f"; {name} {error:.3f}" for name, error in of_sets.items())
         self.say(
             f"step {step}: validation error {normalized['policy']:.3f} (without its previous action "
             f"{normalized['policy_without_previous_action']:.3f}, mean action "
             f"{normalized['mean_action']:.3f}, repeating the previous action "
-            f"{normalized['previous_action']:.3f}){each}"
+            f"{normalized['previous_action']:.3f})"
         )
 
     def say(self, text: str) -> None:
         """Print a line above the progress bar."""
-        self.console.print(text, highlight=False, soft_wrap=True)
-
-
-class _TimeLeft(ProgressColumn):
-    """The column of the bar that shows the time left; Rich's own varies with the last half minute."""
-
-    def render(self, task: Task) -> Text:
-        return Text(_time_left(task))
-
-
-def _time_left(task: Task) -> str:
-    """Return the time left by the mean speed since the start, in words."""
-    done = task.completed - task.fields["begun"]
-    if task.elapsed is None or done <= 0:
-        return "ETA -:--:--"
-    left = int(task.elapsed * (1.0 - task.completed) / done)
-    return f"ETA {left // 3600}:{left // 60 % 60:02d}:{left % 60:02d}"
+        say(self.console, text)
 
 
 def resume_path(out: Path) -> Path:

@@ -1,4 +1,4 @@
-"""`ttm show memory`: a picture, a video and a table of what a memory reads and writes in an episode."""
+"""`ttm show memory`: a picture and a video of what a memory reads and writes in an episode."""
 
 from __future__ import annotations
 
@@ -11,9 +11,7 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
-from matplotlib.ticker import MaxNLocator, PercentFormatter
-from rich.console import Console
-from rich.table import Table
+from matplotlib.ticker import MaxNLocator
 from tyro.conf import Positional
 
 from ttm.datasets.console import track
@@ -43,7 +41,7 @@ from ttm.sim.memory_picture import (
 )
 from ttm.sim.shipped import checkpoint_path
 from ttm.sim.video import EpisodeVideo
-from ttm.training.console import compact_table, make_folder
+from ttm.training.console import make_folder
 
 WIDTH = 14.4
 HEADER, IMAGES, GAP, TIMELINE, FOOTER = 1.0, 4.6, 0.06, 0.9, 0.6
@@ -95,9 +93,7 @@ class ShowCommand:
         with EpisodeVideo(video, trace.spec.rate_hz) as film:
             for frame in draw_frames(trace):
                 film.show(frame)
-        console = Console()
-        console.print(shares_table(trace))
-        console.print(f"picture: {picture}\nvideo: {video}", soft_wrap=True, highlight=False)
+        print(f"picture: {picture}\nvideo: {video}")
         return 0
 
 
@@ -121,12 +117,10 @@ def find_episode(wanted: str, spec: PolicySpec, checkpoint: str) -> EpisodeReade
 
 
 def _choose(episodes: EpisodeDataset, which: str) -> EpisodeReader:
-    """Return the episode of the name or number `which`."""
     if which.isdecimal():
         if int(which) >= len(episodes):
             raise UserError(
-                f"{episodes.source} has {len(episodes)} episodes and none of number {which}; "
-                "they count from 0"
+                f"{episodes.source} has {len(episodes)} episodes and none of number {which}"
             )
         return episodes[int(which)]
     found = [episode for episode in episodes if episode.name == which]
@@ -137,21 +131,6 @@ def _choose(episodes: EpisodeDataset, which: str) -> EpisodeReader:
             f"(it has: {names}); give the file that it is in, or its number, counted from 0"
         )
     return found[0]
-
-
-def shares_table(trace: MemoryTrace) -> Table:
-    """Return a table of the mean share of every source, and of the size of the memory."""
-    directions = trace.directions
-    columns = [f"mean of {trace.num_ticks} ticks", *(TITLES[which].lower() for which in directions)]
-    table = compact_table(f"{trace.seen.title}\n“{trace.seen.instruction}”", columns)
-    for source in trace.shares[directions[-1]]:
-        shares = [trace.shares[which].get(source) for which in directions]
-        cells = ["-" if share is None else f"{share.mean():.1%}" for share in shares]
-        table.add_row(source_label(source, "read", trace), *cells)
-    table.add_section()
-    blank = [""] * (len(directions) - 1)
-    table.add_row("norm of memory tokens", *blank, f"{trace.norms.mean():.2f}")
-    return table
 
 
 def trace_episode(policy: Policy, episode: EpisodeReader, title: str) -> MemoryTrace:
@@ -210,7 +189,6 @@ class _Scene:
         """Those that change."""
 
     def show(self, tick: int) -> None:
-        """Show the state at `tick`."""
         trace = self._trace
         seconds = tick / trace.spec.rate_hz
         self._clock.set_text(f"tick {tick} of {trace.num_ticks - 1}    {seconds:.1f} s")
@@ -247,7 +225,6 @@ class _Bars:
             axes.spines[side].set_visible(False)
 
     def show(self, tick: int) -> None:
-        """Show the shares at `tick`."""
         for bar, text, share in self._rows:
             bar.set_width(share[tick])
             text.set_text(f"{share[tick]:.0%}")
@@ -266,7 +243,6 @@ def _pixels(
 def _place_images(
     page: Page, trace: MemoryTrace
 ) -> dict[tuple[str, Which | None], tuple[Any, tuple[int, int]]]:
-    """Place a row of images for each camera: seen, read and written."""
     columns = (None, *trace.directions)
     cell = (IMAGES_WIDTH / len(columns) - GAP, IMAGES / len(trace.frames) - GAP)
     images, top = {}, HEADER
@@ -304,10 +280,6 @@ def _place_matrix(page: Page, trace: MemoryTrace) -> Any:
     axes.set_ylabel(new, fontsize=10)
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_major_locator(MaxNLocator(4, integer=True))
-    place = page.axes(MATRIX_LEFT, HEADER + MATRIX + 0.65, MATRIX, 0.14)
-    bar = page.figure.colorbar(shown, cax=place, orientation="horizontal")
-    bar.ax.xaxis.set_major_locator(MaxNLocator(4))
-    bar.ax.xaxis.set_major_formatter(PercentFormatter(1, decimals=0))
     return shown
 
 

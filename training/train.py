@@ -27,6 +27,7 @@ from ttm.sim.shipped import checkpoint_path
 from ttm.sim.workers import usable_cores
 from ttm.training.batches import batch_source, reading_note
 from ttm.training.config_file import config_path
+from ttm.training.console import say
 from ttm.training.data import Data, FeatureCache, open_data, predicted_statistics
 from ttm.training.distributed import Processes, launched, share_batch_norm, together
 from ttm.training.frozen_vision import freeze_vision
@@ -40,9 +41,8 @@ from ttm.training.network import (
 )
 from ttm.training.options import NO_WEIGHTS, TrainOptions, with_file, write_config
 from ttm.training.resume import (
-    comparable,
+    described,
     fingerprint,
-    length,
     read_header,
     require_same_data,
     require_same_options,
@@ -50,7 +50,7 @@ from ttm.training.resume import (
 from ttm.training.run_log import CONFIG, LAST, RunLog, open_logger, prepare_folder, resume_path
 from ttm.training.runtime import keep_freed_memory
 from ttm.training.trainer import Trainer
-from ttm.training.validation import EPISODES_AT_ONCE, EpisodeErrors
+from ttm.training.validation import EpisodeErrors
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,8 @@ def _train(
     """Train among the processes of `fabric`; the trainer is gone when this returns."""
     processes = Processes.of(fabric)
     if options.dry_run:
-        return dry_run(assembled(options, console, features, fabric), console)
+        say(console, *measured(assembled(options, console, features, fabric)))
+        return 0
     with processes.agreeing():
         if processes.first:
             prepare_folder(options.out, resume=options.resume, overwrite=options.overwrite)
@@ -121,17 +122,14 @@ def assembled(
     fabric: with the processes that train; None for this one alone.
     """
 
-    def say(*lines: str) -> None:
-        for line in lines:
-            console.print(line, highlight=False, soft_wrap=True, markup=False)
-
     fabric = launched(options) if fabric is None else fabric
     processes = Processes.of(fabric)
     with processes.agreeing():
         checkpoint, notes = _checkpoint(options)
         data = open_data(options, checkpoint)
-        say(*notes, *(f"note: {note}" for note in data.notes), *member_lines(data.training.members))
-        say(*(() if data.sets is None else data.sets.lines()))
+        notes += [f"note: {note}" for note in data.notes]
+        say(console, *notes, *member_lines(data.training.members))
+        say(console, *(() if data.sets is None else data.sets.lines()))
         policy = _policy(options, checkpoint, data)
         share_batch_norm(policy, processes, fabric.device)
         cache = None
@@ -145,13 +143,13 @@ def assembled(
         with processes.agreeing():
             path = resume_path(options.out)
             found = require_same_data(options, read_header(path), trainer.facts["data"])
-            say(*(f"note: resumed in spite of {each}" for each in found))
+            say(console, *(f"note: resumed in spite of {each}" for each in found))
             trainer.resume(path)
-    say(_summary(options, policy, data, trainer))
+    say(console, _summary(options, policy, data, trainer))
     if note := reading_note(trainer.source):
-        say(f"note: {note}")
+        say(console, f"note: {note}")
     if cache is not None:
-        say(f"vision is frozen: {cache.summary()}")
+        say(console, f"vision is frozen: {cache.summary()}")
     return trainer
 
 
@@ -185,11 +183,11 @@ def _policy(options: TrainOptions, checkpoint: Policy | None, data: Data) -> Pol
     policy = checkpoint
     if policy is None:
         policy = Policy(data.spec, chosen_network(options))
-        weights = None if options.vision_weights == NO_WEIGHTS else options.vision_weights
-        given = {"--vision-model": options.vision_model, "--vision-weights": weights}
-        for name, value in given.items():
-            if policy.vision is None and value is not None:
-                raise UserError(f"{name} is {value}, but the data have no camera; leave it out")
+        pretrained = options.vision_weights != NO_WEIGHTS
+        if policy.vision is None and (options.vision_model is not None or pretrained):
+            raise UserError(
+                "the data have no camera; leave out --vision-model and --vision-weights"
+            )
     if checkpoint is None or (options.new_statistics and not options.resume):
         policy.normalizer.set_statistics(
             dataset_statistics(data.training), predicted_statistics(policy, data.training)
@@ -210,8 +208,7 @@ def _trainer(
         windows = data.windows(options, processes.on_machine, frozen=cache is not None)
     with processes.agreeing():
         if cache is not None:
-            versions = options.vision.augmented_versions
-            features = cache.features(data.training, versions, options.augmentation, options.seed)
+            features = cache.features(data.training)
         source = batch_source(options, data.training, windows, features, policy, fabric)
         errors = _errors(options, data, cache, processes)
         if source.recall is not None:
@@ -226,8 +223,7 @@ def _trainer(
             held_out = errors["validation"].windows.vectors
             found |= fingerprint("held-out", data.validation, held_out)
     facts = {
-        "options": comparable(options),
-        "length": length(options),
+        **described(options),
         "data": found,
         "shuffle": source.memory.apart or "all",
     }
@@ -248,26 +244,20 @@ def _errors(
     """Return what evaluates a policy on the held-out episodes, and on those to train on."""
     statistics = dataset_statistics(data.training).actions
     require_motion(statistics, data.training.source)
-    sets = () if data.sets is None else data.sets.validation_names
     errors = {
         name: EpisodeErrors(
             part,
             statistics,
             data.resize_to,
             features_of=None if cache is None else cache.features,
-            data_sets=names,
             processes=processes,
         )
-        for name, part, names in (
-            ("validation", data.validation, sets),
-            ("training", data.training, ()),
-        )
+        for name, part in (("validation", data.validation), ("training", data.training))
         if len(part)
     }
     if options.keeping.early_stopping is not None and "validation" not in errors:
         raise UserError(
-            "--early-stopping compares errors on held-out episodes, and there are none; hold some out with "
-            "mask/valid, or leave it out"
+            "--early-stopping needs held-out episodes; name some by mask/valid, or leave it out"
         )
     return errors
 
@@ -288,17 +278,8 @@ def _summary(options: TrainOptions, policy: Policy, data: Data, trainer: Trainer
     )
 
 
-# `ttm train --dry-run`: what a training would do, how long it would take, and how much memory.
-
 STEPS = 6
-"""Steps that are done; the first one, which allocates, is not timed."""
-
-
-def dry_run(trainer: Trainer, console: Console) -> int:
-    """Measure some steps with a trainer, which is of no other use then. Returns the exit code."""
-    for line in _lines(trainer):
-        console.print(line, highlight=False, soft_wrap=True, markup=False)
-    return 0
+"""Steps that --dry-run does; the first one, which allocates, is not timed."""
 
 
 def estimate(trainer: Trainer) -> tuple[float, float, int, float]:
@@ -327,27 +308,18 @@ def _step_times(trainer: Trainer) -> list[float]:
 
 
 def _validation_time(trainer: Trainer) -> float:
-    """Return the time of a validation, in which that of its first episodes stands for all."""
     begun = time.perf_counter()
     trainer.calibrate()
-    calibration_s = time.perf_counter() - begun
-    errors = trainer.errors.get("validation")
-    if errors is None:
-        return calibration_s
-    lengths = errors.windows.episode_lengths
-    begun = time.perf_counter()
-    errors.policy(trainer.average.model, most_episodes=EPISODES_AT_ONCE)
-    portion = sum(lengths[:EPISODES_AT_ONCE]) / sum(lengths)
-    # The policy is validated twice, with its previous action and without.
-    return calibration_s + 2 * (time.perf_counter() - begun) / portion
+    if "validation" in trainer.errors:
+        trainer.evaluate("validation")
+    return time.perf_counter() - begun
 
 
-def _lines(trainer: Trainer) -> Iterator[str]:
-    """Yield the parts of the network with their parameters, the sizes of the core, times and memory."""
+def measured(trainer: Trainer) -> Iterator[str]:
+    """Yield network, times and memory in words, after some steps; the trainer is of no other use then."""
     for name, part in trainer.policy.named_children():
         sizes = [(each.numel(), each.requires_grad) for each in part.parameters()]
-        number = sum(size for size, _ in sizes)
-        left = sum(size for size, trained in sizes if not trained)
+        number, left = sum(size for size, _ in sizes), sum(s for s, trained in sizes if not trained)
         if number:
             frozen = f", {left:,} of them frozen" if left else ""
             yield f"{name.replace('_', ' ')}: {number:,} parameters{frozen}"
@@ -360,20 +332,14 @@ def _lines(trainer: Trainer) -> Iterator[str]:
         f"a step: {step_s:.3g} s (median of {STEPS - 1}), {source.batch_size} windows of "
         f"{source.windows.window} ticks at most, {source.workers} worker processes"
     )
-    left = options.validations - trainer.progress.validations
-    yield f"a validation: about {validation_s:.3g} s; {left} of them"
+    remaining = options.validations - trainer.progress.validations
+    yield f"a validation: about {validation_s:.3g} s; {remaining} of them"
     limit = "about" if options.keeping.early_stopping is None else "at most"
-    yield f"the whole training: {limit} {steps:,} steps in {_in_words(seconds)}"
+    duration = datetime.timedelta(seconds=round(seconds))
+    yield f"the whole training: {limit} {steps:,} steps in {duration}"
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024  # Linux counts in KiB
     gpu = ""
     if trainer.device.type == "cuda":
         most = torch.cuda.max_memory_allocated(trainer.device)
         gpu = f", and {most / 2**30:.2f} GiB on the GPU"
     yield f"peak memory: {peak / 2**30:.2f} GiB{gpu}. Nothing was written."
-
-
-def _in_words(seconds: float) -> str:
-    for unit, size in (("hours", 3600), ("minutes", 60)):
-        if seconds >= 2 * size:
-            return f"{seconds / size:.1f} {unit}"
-    return f"{seconds:.0f} seconds"

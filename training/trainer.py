@@ -5,8 +5,8 @@ from __future__ import annotations
 import copy
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Generic, TypeVar
@@ -15,16 +15,15 @@ import torch
 from lightning.fabric import Fabric
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
-from torch.nn.parallel import DistributedDataParallel
 
 from ttm.policy.checkpoint import save_checkpoint
 from ttm.policy.cores.core import CoreState
 from ttm.policy.cpu_training import quicker_on_cpu
-from ttm.policy.errors import UserError, first_line
+from ttm.policy.errors import UserError
 from ttm.policy.files import write_json
 from ttm.policy.policy import Policy
 from ttm.training.batches import BatchSource
-from ttm.training.distributed import Processes, shares
+from ttm.training.distributed import Processes
 from ttm.training.losses import RecallLoss, TrainingBatch, cloning_losses, weight_sums
 from ttm.training.options import OptimizerConfig, TrainOptions
 from ttm.training.resume import TrainingProgress, load_memory, load_resume, save_resume
@@ -65,7 +64,7 @@ class Trainer:
         command and date, for the checkpoints and `result.json`. facts: see `save_resume`.
         """
         self.options, self.out, self.budget = options, options.out, options.budget
-        self.schedule, self.fabric, self.source = options.schedule, fabric, source
+        self.fabric, self.source = fabric, source
         self.info, self.facts, self.errors = dict(info), facts, errors
         self.device, self.processes = fabric.device, source.processes
         self.policy = fabric.to_device(policy)
@@ -76,7 +75,10 @@ class Trainer:
         self._trained = nn.ModuleList(filter(None, (self.policy, self.recall)))
         if self.device.type == "cpu":
             quicker_on_cpu(self._trained)
-        self._gradients = Gradients(options, self.policy, self.recall, fabric, source)
+        losses = _CloningLosses(self.policy, self.recall)
+        if options.compile:  # the losses of a batch become one graph, with all ticks of a window
+            losses.compile(backend=BACKEND)
+        self._losses = fabric.strategy.setup_module(losses)
         decay = options.optimization.weight_decay
         self.optimizer = build_optimizer(self._trained, decay, options.optimizer)
         self.progress = TrainingProgress()
@@ -130,12 +132,31 @@ class Trainer:
         return self.budget.progress(self.progress.step, self.progress.elapsed_s)
 
     def backpropagate(self, batch: TrainingBatch) -> dict[str, Tensor]:
-        """Compute losses and gradients of a batch: the first half of a step. Returns the losses."""
+        """Compute losses and gradients of a batch: the first half of a step.
+
+        batch: the windows of this process. Returns the portions of the losses that are of these windows.
+        """
         self.policy.train()
         self.optimizer.zero_grad(set_to_none=True)
-        losses, memory = self._gradients.of(batch, self._memory)
+        with self.fabric.autocast():
+            losses, memory = self._losses(
+                batch.to(self.device), self._memory, self._portions(batch)
+            )
+        # The processes take the mean of their gradients, and these are to be added up.
+        self.fabric.backward(losses["loss"] * self.processes.count)
         self._memory = self.source.memory.kept(memory)
         return losses
+
+    def _portions(self, batch: TrainingBatch) -> dict[str, Tensor] | None:
+        """Return which portion of each loss, a weighted mean, is that of this process; None for all."""
+        if self.processes.count == 1:
+            return None
+        held = {n: value.double() for n, value in weight_sums(self.policy.spec, batch).items()}
+        totals = self.processes.sum(torch.stack(list(held.values())))
+        return {
+            name: (value / total.clamp_min(LEAST_WEIGHT)).float()
+            for (name, value), total in zip(held.items(), totals, strict=True)
+        }
 
     def update_weights(self) -> Tensor:
         """Move weights and their average: the second half. Returns the gradient's norm."""
@@ -148,7 +169,7 @@ class Trainer:
     def _train_step(self, batch: TrainingBatch, log: RunLog) -> None:
         step = self.progress.step
         torch.manual_seed(self.options.seed * 1_000_003 + step)  # dropout within the network
-        learning_rate = self.schedule.learning_rate(step, self.used)
+        learning_rate = self.options.optimizer.learning_rate(self.options.peak, step, self.used)
         set_learning_rate(self.optimizer, learning_rate)
         scalars = self.backpropagate(batch)
         scalars["gradient_norm"] = self.update_weights() / self.processes.count
@@ -157,7 +178,7 @@ class Trainer:
         bad = ~torch.isfinite(scalars["loss"].detach() + scalars["gradient_norm"])
         first = bad & (self._diverged_at == 0)
         self._diverged_at = torch.where(first, self.progress.step, self._diverged_at)
-        log.add(scalars, batch.num_images)
+        log.add(scalars)
         if step % IMAGES_EVERY == 0:
             log.write_images(step, batch.of_windows(slice(0, 4)).to(self.device).inputs.images)
         if self.progress.step % LOG_EVERY == 0:
@@ -202,7 +223,7 @@ class Trainer:
             if whole:
                 self._validate(log)
         if whole and "training" in self.errors:
-            self._latest["training"] = self._evaluate("training")
+            self._latest["training"] = self.evaluate("training")
         self._save()
         if self.progress.best_error is None or not (self.out / BEST).exists():
             self._save_checkpoint(BEST)
@@ -224,7 +245,7 @@ class Trainer:
         self._latest = {"step": step}
         if "validation" not in self.errors:
             return
-        found = self._latest["validation"] = self._evaluate("validation")
+        found = self._latest["validation"] = self.evaluate("validation")
         error = found["policy"]["normalized"]
         if not math.isfinite(error):
             self._diverged(f"the validation error is {error} after step {step}")
@@ -235,7 +256,7 @@ class Trainer:
             self.progress.validations_since_best = 0
             self._save_checkpoint(BEST)
 
-    def _evaluate(self, name: str) -> dict[str, Any]:
+    def evaluate(self, name: str) -> dict[str, Any]:
         """Return the errors of the averaged policy and of the baselines on the same ticks."""
         errors, model = self.errors[name], self.average.model
         found = {
@@ -243,7 +264,7 @@ class Trainer:
             "policy_without_previous_action": errors.policy(model, without_previous_action=True),
             **self._baselines[name],
         }
-        return {who: error.to_json() for who, error in found.items()}
+        return {who: asdict(error) for who, error in found.items()}
 
     def _save(self) -> None:
         self.progress.elapsed_s = self.clock.saved()
@@ -334,53 +355,26 @@ def build_optimizer(
     Biases, normalisations and embeddings do not decay. The learning rate is 0 until
     `set_learning_rate` sets it, which the trainer does before every step.
     """
-    decaying: list[nn.Parameter] = []
-    others: list[nn.Parameter] = []
+    groups: list[dict[str, Any]] = [
+        {"params": [], "weight_decay": weight_decay},
+        {"params": [], "weight_decay": 0.0},
+    ]
     for name, parameter in model.named_parameters():
         if parameter.requires_grad:
             decays = name.endswith("weight") and parameter.dim() >= 2
-            (decaying if decays else others).append(parameter)
-    groups = [
-        {"params": decaying, "weight_decay": weight_decay},
-        {"params": others, "weight_decay": 0.0},
-    ]
+            groups[0 if decays else 1]["params"].append(parameter)
     return torch.optim.AdamW(groups, lr=0.0, betas=config.betas, eps=config.epsilon, fused=True)
 
 
 def set_learning_rate(optimizer: torch.optim.Optimizer, learning_rate: float) -> None:
-    """Set the learning rate of all groups."""
     for group in optimizer.param_groups:
         group["lr"] = learning_rate
 
 
 BACKEND: str | Callable[..., Any] = "inductor"
 """What compiles the graph of --compile; another one in tests, which is quick."""
-
-
-def compile_module(module: nn.Module, device: torch.device, *, graphs: bool) -> None:
-    """Have `module` compiled by `torch.compile` when it is first called, in place.
-
-    The losses of a batch become one graph, in which the ticks of a window stand one after the other,
-    so that the recurrence of the memory is a part of it. graphs: whether a GPU may record CUDA graphs,
-    for which the shapes of a step must always be the same and its gradients used before the next call.
-    Raises `UserError` if no compiler works here, which a small function shows.
-    """
-    try:
-        torch.compile(lambda x: (x + 1).sin(), backend=BACKEND)(torch.zeros(8, device=device))
-    except (RuntimeError, ImportError, OSError) as error:
-        cause = getattr(error, "inner_exception", error)
-        raise UserError(
-            f"--compile: torch.compile does not work here ({first_line(cause)}); install a C++ compiler (on "
-            "Debian or Ubuntu: sudo apt-get install -y g++), for a GPU also PyTorch's triton, or leave it out"
-        ) from error
-    mode = "reduce-overhead" if graphs and device.type == "cuda" else "default"
-    module.compile(backend=BACKEND, mode=mode)
-
-
 LEAST_WEIGHT = 1e-6
 """Where the weights of a whole batch add up to less, a loss is 0."""
-
-Losses = dict[str, Tensor]
 
 
 class _CloningLosses(nn.Module):
@@ -392,97 +386,10 @@ class _CloningLosses(nn.Module):
 
     def forward(
         self, batch: TrainingBatch, memory: CoreState | None, portions: Mapping[str, Tensor] | None
-    ) -> tuple[Losses, CoreState]:
+    ) -> tuple[dict[str, Tensor], CoreState]:
         losses, memory = cloning_losses(self.policy, batch, memory, self.recall, portions)
         # No gradient flows beyond the batch, and no process waits for one.
         return losses, {name: value.detach() for name, value in memory.items()}
-
-
-class Gradients:
-    """Computes the losses of a batch, and their gradients, which all processes then have.
-
-    Several processes may share a batch, and each may take its windows in parts. Every loss is a
-    weighted mean over the whole batch, of which each part computes its portion by the weights it holds.
-    """
-
-    def __init__(
-        self,
-        options: TrainOptions,
-        policy: Policy,
-        recall: RecallLoss | None,
-        fabric: Fabric,
-        source: BatchSource,
-    ) -> None:
-        self._spec, self._fabric, self._processes = policy.spec, fabric, source.processes
-        self._parts, self._compiles = options.processes.accumulate, options.compile
-        losses = _CloningLosses(policy, recall)
-        if self._compiles:
-            same_shapes = source.features is None
-            graphs = same_shapes and self._parts == self._processes.count == 1
-            compile_module(losses, fabric.device, graphs=graphs)
-        self._losses = fabric.strategy.setup_module(losses)
-
-    def of(self, batch: TrainingBatch, memory: CoreState | None) -> tuple[Losses, CoreState]:
-        """Add the gradients of the whole batch to those of the weights.
-
-        batch: the windows of this process; memory: theirs before the first tick. Returns the
-        portions of the losses that are of these windows, and their memory after the last tick.
-        """
-        rows = shares(len(batch.valid), self._parts)
-        parts = [batch] if len(rows) == 1 else [batch.of_windows(each) for each in rows]
-        done = []
-        for part, each, portions in zip(parts, rows, self._portions(parts), strict=True):
-            before = memory and {name: value[each] for name, value in memory.items()}
-            done.append(self._of_part(part, before, portions, last=part is parts[-1]))
-        if len(done) == 1:
-            return done[0]
-        losses, memories = zip(*done, strict=True)
-        return (
-            {name: torch.stack(values).sum(0) for name, values in _by_name(losses)},
-            {name: torch.cat(values) for name, values in _by_name(memories)},
-        )
-
-    def _of_part(
-        self,
-        part: TrainingBatch,
-        memory: CoreState | None,
-        portions: Mapping[str, Tensor] | None,
-        *,
-        last: bool,
-    ) -> tuple[Losses, CoreState]:
-        here = part.to(self._fabric.device)
-        if self._compiles:
-            torch.compiler.cudagraph_mark_step_begin()
-        # Gradients are exchanged at the last part of a batch alone.
-        parallel = isinstance(self._losses, DistributedDataParallel)
-        with self._losses.no_sync() if parallel and not last else nullcontext():
-            with self._fabric.autocast():
-                losses, memory = self._losses(here, memory, portions)
-            # The processes take the mean of their gradients, and these are to be added up.
-            self._fabric.backward(losses["loss"] * self._processes.count)
-        if self._compiles:  # the next call would overwrite the values
-            losses = {name: value.detach().clone() for name, value in losses.items()}
-            memory = {name: value.detach().clone() for name, value in memory.items()}
-        return losses, memory
-
-    def _portions(self, parts: Sequence[TrainingBatch]) -> Sequence[dict[str, Tensor] | None]:
-        """Return for each part which portion of each loss it has; None for a whole batch."""
-        if len(parts) == self._processes.count == 1:
-            return [None]
-        sums = [weight_sums(self._spec, part) for part in parts]
-        held = {name: torch.stack(values).double() for name, values in _by_name(sums)}
-        totals = self._processes.sum(torch.stack([value.sum() for value in held.values()]))
-        portions = {
-            name: (value / total.clamp_min(LEAST_WEIGHT)).float()
-            for (name, value), total in zip(held.items(), totals, strict=True)
-        }
-        return [{n: value[index] for n, value in portions.items()} for index in range(len(parts))]
-
-
-def _by_name(several: Sequence[dict[str, Tensor]]) -> Iterator[tuple[str, list[Tensor]]]:
-    """Yield each name with its values."""
-    for name in several[0]:
-        yield name, [each[name] for each in several]
 
 
 class Clock:

@@ -7,8 +7,8 @@ low error alone does not show a good policy; `without_previous_action` hides tha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -46,14 +46,6 @@ class ActionErrors:
     """Part -> mean absolute error in the part's unit; for a binary part the portion of wrong
     ticks."""
     ticks: int
-    data_sets: Mapping[str, ActionErrors] = field(default_factory=dict)
-    """The errors on the ticks of each data set, by its name, where there are several."""
-
-    def to_json(self) -> dict[str, Any]:
-        """Return plain data for `result.json`."""
-        plain = {"normalized": self.normalized, "parts": self.parts, "ticks": self.ticks}
-        each = {name: errors.to_json() for name, errors in self.data_sets.items()}
-        return {**plain, "data_sets": each} if each else plain
 
 
 class ErrorSum:
@@ -111,17 +103,14 @@ class EpisodeErrors:
         *,
         most_episodes: int = 50,
         features_of: Callable[[EpisodeDataset], EpisodeFeatures] | None = None,
-        data_sets: Sequence[str] = (),
         processes: Processes = Processes(),  # noqa: B008 (frozen)
     ) -> None:
         """Choose at most `most_episodes` of `episodes`, evenly spread, to limit the time.
 
         statistics: of the actions of the training episodes. features_of: returns the features of frozen
-        vision; None for frames. data_sets: the name of the data set of each episode, to tell the errors
-        of each; () for one. processes: those that evaluate together; all of them have the result.
+        vision; None for frames. processes: those that evaluate together; all of them have the result.
         """
-        chosen = slice(None, None, -(-len(episodes) // most_episodes))
-        episodes, self.data_sets = episodes[chosen], data_sets[chosen]
+        episodes = episodes[:: -(-len(episodes) // most_episodes)]
         self.features = None if features_of is None else features_of(episodes)
         self.windows = WindowDataset(  # one for each whole episode
             episodes if features_of is None else without_cameras(episodes),
@@ -147,17 +136,8 @@ class EpisodeErrors:
 
         return self._errors(repeated)
 
-    def policy(
-        self,
-        policy: Policy,
-        *,
-        without_previous_action: bool = False,
-        most_episodes: int | None = None,
-    ) -> ActionErrors:
-        """Return the errors of a policy, which must be in evaluation mode.
-
-        most_episodes: only those of the first episodes; None for all.
-        """
+    def policy(self, policy: Policy, *, without_previous_action: bool = False) -> ActionErrors:
+        """Return the errors of a policy, which must be in evaluation mode."""
         form = policy.relative
 
         def predicted(batch: WindowBatch) -> Floats:
@@ -168,25 +148,16 @@ class EpisodeErrors:
             # One rotation is written in several ways, such as by two quaternions; that is no error.
             return form.nearest(actions, batch["actions"]).numpy() if form else actions.numpy()
 
-        return self._errors(predicted, most_episodes)
+        return self._errors(predicted)
 
-    def _errors(
-        self, predict: Callable[[WindowBatch], Floats], most_episodes: int | None = None
-    ) -> ActionErrors:
+    def _errors(self, predict: Callable[[WindowBatch], Floats]) -> ActionErrors:
         total = ErrorSum(self.windows.spec, self.statistics.std)
-        parts = {name: ErrorSum(total.spec, total.scale) for name in self.data_sets}
-        every = torch.arange(len(self.windows))[:most_episodes]
-        for indices in self.processes.mine(every.split(EPISODES_AT_ONCE)):
+        every = torch.arange(len(self.windows)).split(EPISODES_AT_ONCE)
+        for indices in self.processes.mine(every):
             batch = self.windows.gather(indices)
             valid, actions, predicted = batch["valid"].numpy(), batch["actions"], predict(batch)
             total.add(predicted[valid], actions.numpy()[valid])
-            names = [self.data_sets[episode] for episode in batch["episode"].tolist() if parts]
-            for name in dict.fromkeys(names):
-                mine = valid & np.array([other == name for other in names])[:, None]
-                parts[name].add(predicted[mine], actions.numpy()[mine])
-        parts = {name: part.over(self.processes.sum) for name, part in parts.items()}
-        of_each = {name: part.result() for name, part in parts.items() if part.ticks}
-        return replace(total.over(self.processes.sum).result(), data_sets=of_each)
+        return total.over(self.processes.sum).result()
 
 
 @torch.no_grad()

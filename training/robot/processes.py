@@ -49,8 +49,7 @@ def require_rclpy() -> None:
     """Raise `UserError` that says how to get ROS 2 if its Python package is missing."""
     if find_spec("rclpy") is None:
         raise UserError(
-            'ROS 2 is missing; run: pip install "ttm-policy-stack[ros]" '
-            "or source a ROS 2 install: source /opt/ros/<distro>/setup.bash"
+            'ROS 2 is missing; source an install, or run: pip install "ttm-policy-stack[ros]"'
         )
 
 
@@ -171,10 +170,7 @@ def _claimed() -> tuple[int, socket.socket]:
         if _is_silent(domain):
             return domain, claim
         claim.close()
-    raise UserError(
-        f"ROS domains 1 to {NUM_DOMAINS} are all in use; end other simulations, or choose a domain by "
-        "ROS_DOMAIN_ID"
-    )
+    raise UserError(f"ROS domains 1 to {NUM_DOMAINS} are in use; choose one by ROS_DOMAIN_ID")
 
 
 def _port(domain: int, participant: int) -> int:
@@ -183,7 +179,6 @@ def _port(domain: int, participant: int) -> int:
 
 
 def _is_silent(domain: int) -> bool:
-    """Whether nobody listens at the port of any participant."""
     for participant in range(NUM_PARTICIPANTS):
         listener = _bind(socket.SOCK_DGRAM, "", _port(domain, participant))
         if listener is None:

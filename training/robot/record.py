@@ -164,8 +164,7 @@ class RecordCommand(_AllOptions):
             raise UserError("--task is one of the simulated robot; add --sim")
         if self.checkpoint and not self.sim:
             raise UserError(
-                "--checkpoint is a policy for the simulated robot; add --sim, or start it by ttm robot and "
-                "give its node's name by --policy"
+                "--checkpoint is for --sim; start a policy by ttm robot and give its node by --policy"
             )
         if self.checkpoint and self.policy:
             raise UserError("--checkpoint starts a policy; leave out --policy")
@@ -180,7 +179,6 @@ class RecordCommand(_AllOptions):
         return record_simulation(nodes, self.task or "")
 
     def _nodes(self) -> Nodes:
-        """Return which nodes run, with their parameters."""
         recorder = read_options(self, RecorderParameters)
         web, teleop = None, None
         if self.teleop:

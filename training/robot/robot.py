@@ -74,14 +74,6 @@ def in_file_alone(parameter: str) -> bool:
     return parameter in IN_FILE_ALONE or "_accel_" in parameter or "_jerk_" in parameter
 
 
-CONFIG_HELP = (
-    "A YAML file of options, with lines such as `max-yaw-rad-s: 0.5`. Options of the command line count "
-    "more. Parameters of the nodes that are seldom changed, such as limits of acceleration, stand there "
-    "alone; ros2_ws/docs/parameters.md has all of them."
-)
-"""Help text of --config."""
-
-
 def options_class(
     own: type[Any],
     node_parameters: type[NodeParameters],
@@ -113,7 +105,10 @@ def options_class(
         alone = in_file_alone(name)
         hint: Any = Annotated[kind, about, Suppress] if alone else Annotated[kind, about]
         options.append((name, hint, field(default=default)))
-    about = arg(help=CONFIG_HELP)
+    about = arg(
+        help="A YAML file of options, with lines such as `max-yaw-rad-s: 0.5`. Options of the command line "
+        "count more. ros2_ws/docs/parameters.md has the parameters that stand there alone."
+    )
     options.append(("config", Annotated[Path | None, about], field(default=None)))
     methods = {"defaults": classmethod(lambda cls, words: _with_config(cls(), words))}
     return make_dataclass("_AllOptions", options, bases=(own,), namespace=methods, frozen=True)

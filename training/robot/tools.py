@@ -1,7 +1,6 @@
 """Commands about data and contracts of which a part needs the ROS package, as a process of its own.
 
-`ttm data bags`, `convert` and `play`, and `ttm contract check`. Without their options for ROS, the
-second and the third are the commands of `ttm.datasets.tools`.
+`ttm data bags` and `play`, and `ttm contract check`.
 """
 
 from __future__ import annotations
@@ -9,13 +8,10 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated, ClassVar, Literal, cast, get_args
+from typing import Annotated, ClassVar, Literal
 
 from tyro.conf import Positional, arg
 
-from ttm.datasets.description import Choices
-from ttm.datasets.formats.table import ConvertOptions
-from ttm.datasets.tools.convert import DataConvertCommand
 from ttm.datasets.tools.play import DataPlayCommand
 from ttm.policy.errors import UserError, require_above_0
 from ttm.training.robot.processes import run_program
@@ -76,71 +72,11 @@ class DataBagsCommand:
             for name in for_reading:
                 if given.pop(name) is not None:
                     raise UserError(
-                        f"--{name.replace('_', '-')} is for bags that are read, and episodes have their "
-                        f"own; leave it out with --to {to}"
+                        f"--{name.replace('_', '-')} is for bags that are read; leave it out with --to {to}"
                     )
         if find_spec("rosbags") is None:
-            raise UserError(
-                "rosbags is missing, which reads and writes bags; "
-                'run: pip install "ttm-policy-stack[convert]"'
-            )
+            raise UserError('rosbags is missing; run: pip install "ttm-policy-stack[convert]"')
         return run_program("bags.read" if to == "ttm" else "bags.write", given)
-
-
-@dataclass(frozen=True)
-class ConvertCommand(DataConvertCommand):
-    """Convert a data set from another project's format to ours, or from ours to another project's.
-
-    The format of FROM is recognised. Actions, frames, proprioception, instructions, the control
-    rate, success and masks are converted; what is not is named. TO appears when all is written. The
-    formats and what each of them keeps are in datasets/README.md. With --contract, FROM or TO are bags
-    of ROS 2, as for ttm data bags; this needs ROS 2, from pip or installed.
-
-    For example:
-      ttm data convert lerobot_pusht demos
-      ttm data convert demos demos_lerobot --to lerobot
-      ttm data convert aloha_episodes demos --colour-order bgr
-      ttm data convert recordings demos --contract my_robot.yaml --rate-hz 5 --instruction "wave"
-      ttm data convert demos bags --contract my_robot.yaml --to mcap
-    """
-
-    written_as: ClassVar[str] = "TO"
-
-    contract: Path | None = None
-    """For bags, the YAML file that says which topic supplies each observation and each part of the
-    action. FROM is then a bag or a folder of bags, or with --to sqlite3 or mcap, TO is one."""
-
-    def run(self) -> int:
-        """Convert and print what was done; return the exit code."""
-        targets = get_args(BagTarget)
-        if self.contract is None:
-            if self.to in targets and self.to != "ttm":
-                raise UserError(
-                    f"--to {self.to} writes bags; give the robot's topics by --contract"
-                )
-            return super().run()
-        if self.to not in targets:
-            raise UserError(
-                f"--contract is for bags, which become ttm, and --to is {self.to}; give one of "
-                f"{', '.join(targets)}, or leave --contract out"
-            )
-        given = self.options
-        spec = given.choices.spec
-        if given != ConvertOptions(given.rate_hz, given.instruction, choices=Choices(spec=spec)):
-            raise UserError(
-                "with --contract only --rate-hz, --instruction, --spec and --overwrite count; leave the "
-                "others out"
-            )
-        return DataBagsCommand(
-            Path(self.source),
-            self.target,
-            self.contract,
-            to=cast(BagTarget, self.to),
-            rate_hz=given.rate_hz,
-            instruction=given.instruction,
-            spec=spec,
-            overwrite=self.overwrite,
-        ).run()
 
 
 @dataclass(frozen=True)

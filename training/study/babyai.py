@@ -5,18 +5,16 @@ BabyAI (Chevalier-Boisvert et al. 2019) is a set of grid worlds with an instruct
 
 from __future__ import annotations
 
-import difflib
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
 import gymnasium
-import numpy as np
 from minigrid.utils.baby_ai_bot import BabyAIBot
 
-from ttm.policy.errors import UserError
-from ttm.training.study.minigrid import VIEW, Expert, GaveUp, MinigridEnvironment, MinigridView
+from ttm.policy.errors import require_choice
+from ttm.training.study.minigrid import Expert, GaveUp, MinigridEnvironment, MinigridView
 from ttm.training.study.minigrid_study import ActingResult, Effort, MinigridStudy
 
 LONGEST_PLANNING = 100
@@ -41,50 +39,29 @@ class BoundedPlan(list[Any]):
 
 
 class BoundedBot(BabyAIBot):
-    """minigrid's bot, which gives up instead of planning without end.
-
-    Its actions are those of the original, which renders the view again at every tick.
-    """
+    """minigrid's bot, which gives up instead of planning without end."""
 
     def __init__(self, environment: MinigridEnvironment) -> None:
-        """environment: must have been reset."""
         super().__init__(environment.unwrapped)
         self.stack: BoundedPlan = BoundedPlan(self.stack)
-        self._image = np.zeros((VIEW, VIEW, 3), np.uint8)
 
     def act(self, view: MinigridView, previous_action: int | None) -> int:
         """See `Expert`. Raises `GaveUp` if the bot does not stop planning, or raises an error."""
         self.stack.reads = 0
-        self._image = view.image
         try:
             return int(self.replan(previous_action))
         except Exception as error:  # the bot gives up by assertions and by errors of many kinds
             raise GaveUp from error
 
-    def _process_obs(self) -> None:
-        """Mark the visible tiles of the map from the view."""
-        world = self.mission.unwrapped
-        across, ahead = np.nonzero(self._image[..., 0])  # object 0: not visible
-        forward, right = (
-            np.asarray(vector)[:, None] for vector in (world.dir_vec, world.right_vec)
-        )
-        corner = np.asarray(world.agent_pos)[:, None] + forward * (VIEW - 1) - right * (VIEW // 2)
-        x, y = corner - forward * ahead + right * across
-        inside = (x >= 0) & (x < world.width) & (y >= 0) & (y < world.height)
-        self.vis_mask[x[inside], y[inside]] = True
-
 
 def environment_id(level: str) -> str:
     """Return gymnasium's id of a level, the newest version: `GoToLocal` -> `BabyAI-GoToLocal-v0`.
 
-    Raises `UserError` with the most similar names if there is no such level.
+    Raises `UserError` if there is no such level.
     """
     ids = sorted(name for name in gymnasium.registry if name.startswith("BabyAI-"))
     levels = {name.removeprefix("BabyAI-").rpartition("-v")[0]: name for name in ids}
-    if level not in levels:
-        near = difflib.get_close_matches(level, levels, n=3, cutoff=0.3)
-        some = f"the nearest are {', '.join(near)}" if near else f"there are {', '.join(levels)}"
-        raise UserError(f"--level is '{level}', which BabyAI does not have; {some}")
+    require_choice("--level", level, tuple(levels))
     return levels[level]
 
 

@@ -1,11 +1,9 @@
 """`ttm study chunks`: why does Hourglass need vanilla layers around the layers that it shortens?
 
 The task of Nawrot et al. 2021, appendix A.1. A sequence consists of chunks L#L, where L is one of V
-letters, drawn for each chunk. The model predicts each symbol from those before it. The first symbol
-of a chunk can only be guessed (1 / V), the second is always #, and the third repeats the first: at
-best (2 + 1 / V) / 3 of the symbols are right. If ticks are shortened in groups of three and no layer
-runs at full length, then the newest group ends with the previous chunk, and the third symbol can
-only be guessed, too: (1 + 2 / V) / 3.
+letters, drawn for each chunk. The first symbol of a chunk can only be guessed (1 / V), the second is
+always #, and the third repeats the first. If ticks are shortened in groups of three and no layer runs
+at full length, the newest group ends with the previous chunk, and the third symbol is a guess, too.
 """
 
 from __future__ import annotations
@@ -15,10 +13,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from rich.table import Table
 from torch import Tensor
 from torch.nn import functional as F
 
+from ttm.datasets.console import TitledTable
 from ttm.policy.cores.core import CoreConfig
 from ttm.policy.cores.hourglass import HourglassConfig, parse_hierarchy
 from ttm.policy.cores.registry import core_name, core_to_dict
@@ -42,26 +40,20 @@ HELD_OUT = 1000  # sequences
 EVALUATION_BATCH = 100
 
 COMMON = {**SMALL_CORE, "window": 8}
-OWN = {"ttm": {"memory_size": 4, "process_size": 2}}
+OWN: dict[str, dict[str, Any]] = {"ttm": {"memory_size": 4, "process_size": 2}}
 """Sizes of single cores, beside those of `COMMON`."""
 
 NOTES = """\
-Chunks L#L of V letters. The model predicts each symbol from those before it: the first symbol of
-a chunk is a guess (1 / V), the second is #, and the third repeats the first.
+Chunks L#L of V letters. The model predicts each symbol from those before it.
 
   right   held-out symbols that are predicted, with half of the 95 % interval, and
   1 2 3   the same for the first, second and third symbol of a chunk.
   limit   the highest possible "right", except by luck: (2 + 1/V)/3 for a core that remembers two
-          symbols; (1 + 2/V)/3 for a hierarchy that shortens by three without vanilla layers, which
-          has not seen the first symbol of a chunk when it predicts the third; less for such a
-          hierarchy with repeating, and for a core without memory, because they do not know which
-          symbol of a chunk comes next.
-  s       seconds of training.
-
-{steps} steps each, on one CPU thread. The two formulas are those of the Hourglass paper
-(Nawrot et al. 2021, appendix A.1); we do not know its figures for these sizes.
+          symbols; (1 + 2/V)/3 for a hierarchy that shortens by three without vanilla layers; less for
+          one that does not know which symbol of a chunk comes next.
+  s       seconds of training, {steps} steps on one CPU thread.
 """
-COLUMNS = ("V", "model", "seed", "right", "±", "limit", "1", "2", "3", "s")
+COLUMNS = ("model", "V", "seed", "right", "±", "limit", "1", "2", "3", "s")
 
 
 @dataclass(frozen=True)
@@ -99,10 +91,9 @@ class StudyChunksCommand(SymbolStudy):
             for name, config in models.items()
             for seed in self.seeds
         ]
-        named = ("steps", "width", "batch_size", "learning_rate")
         figures = {
             "models": {name: core_to_dict(config) for name, config in models.items()},
-            "options": {name: getattr(self, name) for name in named},
+            "options": self.chosen("steps", "width", "batch_size", "learning_rate"),
             "results": results,
         }
         notes = NOTES.format(steps=self.steps)
@@ -116,12 +107,11 @@ class StudyChunksCommand(SymbolStudy):
         """
         models = {}
         for name in self.core:
+            own = {name: OWN}
             if name == "hourglass":
-                for hierarchy in self.hierarchies:
-                    own = {name: {"hierarchy": hierarchy}}
-                    models[f"{name} {hierarchy}"] = study_core(name, COMMON, own, self.core_options)
-            else:
-                models[name] = study_core(name, COMMON, OWN, self.core_options)
+                own = {f"{name} {h}": {name: {"hierarchy": h}} for h in self.hierarchies}
+            for label, sizes in own.items():
+                models[label] = study_core(name, COMMON, sizes, self.core_options)
         return models
 
     def train(self, name: str, config: CoreConfig, letters: int, seed: int) -> dict[str, Any]:
@@ -175,15 +165,12 @@ def right_by_place(model: SequenceModel, inputs: Tensor, targets: Tensor) -> Ten
 
 def limit(config: CoreConfig, letters: int) -> float | None:
     """Return the highest accuracy that a core can reach with V letters; None if we do not know it."""
-    with_two_ticks = (2 + 1 / letters) / 3
-    with_whole_chunks = (
-        1 + 2 / letters
-    ) / 3  # and the place in the chunk, but not the newest letter
-    # Who does not know the place predicts # after every letter, which is wrong for the first symbol
-    # of every chunk except that of the sequence's first chunk.
+    # Without its place in the chunk a core predicts # after every letter, which is wrong for the first
+    # symbol of every chunk except that of the sequence's first chunk.
     without_place = (1 + (1 + 1 / NUM_CHUNKS) / letters) / 3
     if core_name(config) == "none":
         return without_place
+    with_two_ticks = (2 + 1 / letters) / 3
     if not isinstance(config, HourglassConfig):
         return with_two_ticks
     hierarchy = parse_hierarchy(config.hierarchy)
@@ -192,22 +179,22 @@ def limit(config: CoreConfig, letters: int) -> float | None:
     if not hierarchy.factors or hierarchy.factors[0] != CHUNK:
         return None
     # Upsampling other than by repeating has weights, or ages, for each tick of a group.
-    return without_place if config.upsampling == "repeat" else with_whole_chunks
+    return without_place if config.upsampling == "repeat" else (1 + 2 / letters) / 3
 
 
-def chunk_table(results: Sequence[dict[str, Any]]) -> Table:
+def chunk_table(results: Sequence[dict[str, Any]]) -> TitledTable:
     """Return a table with one row for each training."""
-    table = compact_table("Chunks L#L: accuracy of the prediction", COLUMNS)
-    table.columns[1].justify = "left"
-    for result in results:
-        table.add_row(
-            str(result["letters"]),
-            result["name"],
-            str(result["seed"]),
-            f"{result['accuracy']:.3f}",
-            f"{1.96 * result['deviation']:.3f}",
-            "—" if result["limit"] is None else f"{result['limit']:.3f}",
-            *(f"{portion:.2f}" for portion in result["by_place"]),
-            f"{result['seconds']:.0f}",
-        )
-    return table
+    rows = [
+        [
+            each["name"],
+            each["letters"],
+            each["seed"],
+            f"{each['accuracy']:.3f}",
+            f"{1.96 * each['deviation']:.3f}",
+            "—" if each["limit"] is None else f"{each['limit']:.3f}",
+            *(f"{portion:.2f}" for portion in each["by_place"]),
+            f"{each['seconds']:.0f}",
+        ]
+        for each in results
+    ]
+    return compact_table("Chunks L#L: accuracy of the prediction", COLUMNS, rows)

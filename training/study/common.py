@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,6 @@ from rich.table import Table
 from torch import Tensor
 
 from ttm.policy.errors import UserError, options, require_above_0, require_at_least, require_some
-from ttm.policy.files import write_atomically
 from ttm.sim.results import Rate
 from ttm.training.console import write_figures
 from ttm.training.runtime import keep_freed_memory
@@ -48,6 +46,10 @@ class SymbolStudy:
         require_some(options(self, "seeds"))
         require_at_least(1, options(self, "width", "batch_size"))
         require_above_0(options(self, "learning_rate"))
+
+    def chosen(self, *names: str) -> dict[str, Any]:
+        """Return the values of some options, for the file of `json`."""
+        return {name: getattr(self, name) for name in names}
 
 
 def prepare_process() -> None:
@@ -95,21 +97,7 @@ def p_text(p_value: float) -> str:
     return "<0.001" if p_value < 0.001 else f"{p_value:.3f}"
 
 
-def markdown(columns: Sequence[str], rows: Iterable[Sequence[str]], rule: str = "---") -> str:
-    """Return a Markdown table. rule: stands below the names of all columns but the first."""
-    rules = ["---", *[rule] * (len(columns) - 1)]
-    return "\n".join(f"| {' | '.join(row)} |" for row in (columns, rules, *rows))
-
-
 def require_svg(plot: Path | None) -> None:
     """Raise `UserError` if `--plot` is no name of an SVG file."""
     if plot is not None and plot.suffix != ".svg":
         raise UserError(f"--plot is {plot}; give a file that ends with .svg")
-
-
-def write_plot(path: Path, svg: str) -> None:
-    """Write the file that the user gave as `--plot`. Raises `UserError` if that fails."""
-    try:
-        write_atomically(path, svg)
-    except OSError as error:
-        raise UserError(f"cannot write {path} ({error}); give another file with --plot") from error

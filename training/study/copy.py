@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from rich.table import Table
 from torch import Tensor
 from torch.nn import functional as F
 
+from ttm.datasets.console import TitledTable
 from ttm.policy.cores.core import CoreConfig
 from ttm.policy.cores.registry import core_to_dict
 from ttm.policy.errors import (
@@ -55,22 +55,20 @@ OWN: dict[str, dict[str, Any]] = {
 }
 """Sizes of single cores, beside those of `COMMON`."""
 
-PAPER_SAMPLES = {("tlb", 100): "6,200"}
-"""(Core, T) -> unique sequences after which every digit is right in the TLB paper."""
 NOTES = f"""\
-Copying: {NUM_DIGITS} digits from 1 to 8, T zeros, a 9, {NUM_DIGITS} zeros. At the last symbols the
-digits are to be repeated. By chance 1 of 8 digits is right (12.5 %), and no sequence.
+Copying: {NUM_DIGITS} digits from 1 to 8, T zeros, a 9, {NUM_DIGITS} zeros, at which the digits are to be
+repeated. By chance 1 of 8 digits is right (12.5 %), and no sequence.
 
   size       thousands of weights.
   sees       how many ticks back the last output depends on, by its gradient before training;
              "all": to the first. The task needs T + {NUM_DIGITS + 1}. A core that sees less can only guess.
   digits     held-out digits that are right, and
   whole      held-out sequences without an error, when all were right or the time was up.
-  samples    sequences presented until then; ">" where not all were right.
+  samples    sequences presented until then; ">" where not all were right. In the TLB paper (Didolkar
+             et al. 2022) tlb needs 6,200 unique ones at T = 100.
   s          seconds with evaluations, at most {{minutes:g}} minutes, on one CPU thread.
-  paper      unique sequences until all were right (Didolkar et al. 2022); — where not known.
 """
-COLUMNS = ("core", "size", "T", "seed", "sees", "digits\n%", "whole\n%", "samples", "s", "paper")
+COLUMNS = ("core", "size", "T", "seed", "sees", "digits\n%", "whole\n%", "samples", "s")
 
 
 @dataclass(frozen=True)
@@ -114,11 +112,10 @@ class StudyCopyCommand(SymbolStudy):
             for blanks in self.lengths
             for seed in self.seeds
         ]
-        named = ("width", "batch_size", "learning_rate", "unique", "shortest")
+        chosen = self.chosen("width", "batch_size", "learning_rate", "unique", "shortest")
         figures = {
             "cores": {name: core_to_dict(config) for name, config in configs.items()},
-            "options": {name: getattr(self, name) for name in named}
-            | {"seconds": 60 * self.minutes},
+            "options": {**chosen, "seconds": 60 * self.minutes},
             "results": results,
         }
         notes = NOTES.format(minutes=self.minutes)
@@ -139,10 +136,11 @@ class StudyCopyCommand(SymbolStudy):
             "ticks_seen": ticks_seen(model, held_out[-1][0][:1]),
         }
         batches = within(self.batches(blanks, seeded(seed)), 60 * self.minutes)
-        rate, begun = self.learning_rate, time.perf_counter()
-        for progress in fit(
-            model, batches, copy_loss, learning_rate=rate, report_every=EVALUATE_EVERY
-        ):
+        begun = time.perf_counter()
+        fitting = fit(
+            model, batches, copy_loss, learning_rate=self.learning_rate, report_every=EVALUATE_EVERY
+        )
+        for progress in fitting:
             right = [copy_accuracy(model, *part, self.batch_size) for part in held_out]
             digits, whole = (sum(portions) / len(right) for portions in zip(*right, strict=True))
             result |= {
@@ -178,27 +176,28 @@ class StudyCopyCommand(SymbolStudy):
                 drawn = torch.randint(self.shortest, blanks + 1, (), generator=generator)
             yield sequences(self.batch_size, int(drawn), generator)
 
-    def table(self, results: Sequence[dict[str, Any]]) -> Table:
+    def table(self, results: Sequence[dict[str, Any]]) -> TitledTable:
         """Return a table with one row for each training; see `train`."""
         kind = "fresh" if self.unique is None else f"{self.unique:,} unique, repeated"
         ticks = "T" if self.shortest is None else f"{self.shortest} to T"
-        table = compact_table(f"Copying after {ticks} ticks, from {kind} sequences", COLUMNS)
-        table.columns[0].no_wrap = False  # on a narrow screen names may wrap, figures may not
-        for result in results:
-            blanks, seen = result["blanks"], result["ticks_seen"]
-            table.add_row(
-                result["core"],
-                f"{result['parameters'] / 1000:.0f}",
-                str(blanks),
-                str(result["seed"]),
-                "all" if seen >= blanks + 2 * NUM_DIGITS else str(seen),
-                _percent(result["digits"]),
-                _percent(result["sequences"]),
-                f"{'' if result['perfect'] else '>'}{result['samples']:,}",
-                f"{result['seconds']:.0f}",
-                PAPER_SAMPLES.get((result["core"], blanks), "—"),
-            )
-        return table
+        rows = [
+            [
+                each["core"],
+                f"{each['parameters'] / 1000:.0f}",
+                each["blanks"],
+                each["seed"],
+                "all"
+                if each["ticks_seen"] >= each["blanks"] + 2 * NUM_DIGITS
+                else each["ticks_seen"],
+                _percent(each["digits"]),
+                _percent(each["sequences"]),
+                f"{'' if each['perfect'] else '>'}{each['samples']:,}",
+                f"{each['seconds']:.0f}",
+            ]
+            for each in results
+        ]
+        title = f"Copying after {ticks} ticks, from {kind} sequences"
+        return compact_table(title, COLUMNS, rows)
 
 
 def sequences(count: int, blanks: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:

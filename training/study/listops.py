@@ -1,9 +1,8 @@
 """`ttm study listops`: which memory learns the value of nested operations, read token by token?
 
 ListOps (Nangia & Bowman 2018): `[MAX 2 9 [MIN 4 7 ] 0 ]` is 9, one of ten classes. MED is the median
-rounded down, SM the sum modulo 10. The expressions are made as in Long Range Arena (Tay et al. 2020):
-every argument is drawn to be a digit or an operator, and an expression is kept if its length and
-depth are within the bounds.
+rounded down, SM the sum modulo 10. As in Long Range Arena (Tay et al. 2020) every argument is drawn to
+be a digit or an operator, and an expression is kept if its length and depth are within the bounds.
 """
 
 from __future__ import annotations
@@ -17,10 +16,10 @@ from itertools import islice
 from typing import Any, NamedTuple
 
 import torch
-from rich.table import Table
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from ttm.datasets.console import TitledTable
 from ttm.policy.cores.core import CoreConfig
 from ttm.policy.cores.registry import core_to_dict
 from ttm.policy.errors import UserError, options, require_at_least, require_at_most, require_some
@@ -28,7 +27,13 @@ from ttm.sim.results import Rate
 from ttm.training.console import compact_table, print_progress
 from ttm.training.help_texts import CoreName
 from ttm.training.sequence_model import SequenceModel, fit, study_core
-from ttm.training.study.common import SMALL_CORE, SymbolStudy, prepare_process, print_results
+from ttm.training.study.common import (
+    SMALL_CORE,
+    SymbolStudy,
+    percent,
+    prepare_process,
+    print_results,
+)
 
 OWN: dict[str, dict[str, Any]] = {
     "tlb": {"num_latents": 10, "chunk_size": 10, "cross_every": 1},
@@ -65,41 +70,30 @@ EVALUATION_BATCH = 256
 REPORT_EVERY = 100  # steps
 
 NOTES = """\
-ListOps, scaled down: these figures are not comparable with published ones.
-                        here                             Long Range Arena (Tay et al. 2020)
-  tokens                {task.min_length} to {task.max_length:<25}  500 to 2,000
-  training expressions  {samples:<31,}  96,000
-  presented             {presented:<31,}  —
-  operators nested      at most {task.depth:<23}  at most 9
-  arguments             2 to {task.arguments:<26}  2 to 10
-  plain Transformer     see below                        36.37 % (its table 1)
-
-An example: {example}
-is {value}. Held out: {held_out:,} expressions, {shared} of which are in the training set. The value
-of {frequent:.1f} % of them is {most}, the most frequent one.
+ListOps, scaled down: {samples:,} expressions of {task.min_length} to {task.max_length} tokens with at most \
+{task.depth} nested operators.
+These figures are not comparable with published ones: in Long Range Arena (Tay et al. 2020) expressions
+have 500 to 2,000 tokens, and a plain Transformer is right in 36.37 %. For example, {example}
+is {value}.
 
   size       thousands of weights.
-  accuracy   held-out values that are right (%), after {steps:,} steps of {batch_size} expressions.
-  95 %       Wilson's interval over the choice of the held-out expressions.
-  depth      accuracy by the number of operators within one another; below it, the number of
-             held-out expressions.
+  accuracy   values of {held_out:,} held-out expressions that are right (%), with Wilson's 95 % interval,
+             after {steps:,} steps of {batch_size} expressions.
   s          seconds of training, on one CPU thread.
-  guess      without a network: the most frequent value in training, of all expressions or of those
-             with the same first operator.
+  guess      without a network: the most frequent value, of all or with the same first operator.
 """
 
 
 class Expression(NamedTuple):
-    """One expression with its value and depth, the number of operators within one another."""
+    """One expression with its value."""
 
     tokens: tuple[str, ...]
     value: int
-    depth: int
 
 
 @dataclass(frozen=True)
 class ListopsTask:
-    """The bounds of the expressions. Raises `UserError` if no expression meets them."""
+    """The bounds of the expressions. Raises `UserError` if they are out of range."""
 
     min_length: int = 10
     max_length: int = 50
@@ -117,15 +111,6 @@ class ListopsTask:
         require_at_least(self.min_length, options(self, "max_length"))
         require_at_least(1, options(self, "depth"))
         require_at_most(DEEPEST, options(self, "depth"))
-        shortest, longest = FEWEST_ARGUMENTS + 2, 1
-        for _ in range(self.depth):
-            longest = self.arguments * longest + 2
-        if max(self.min_length, shortest) > min(self.max_length, longest):
-            raise UserError(
-                f"no expression has {self.min_length} to {self.max_length} tokens: with "
-                f"--depth {self.depth} and {FEWEST_ARGUMENTS} to {self.arguments} arguments they have "
-                f"{shortest} to {longest}; give another --depth or --max-length"
-            )
 
     def make(self, count: int, seed: int) -> list[Expression]:
         """Draw `count` different expressions.
@@ -133,22 +118,18 @@ class ListopsTask:
         Raises `UserError` if too few are found in a bounded number of draws.
         """
         rng = random.Random(seed)
-        # Tokens -> number of the draw. A dictionary keeps the order of the draws; a set does not.
-        found: dict[tuple[str, ...], int] = {}
-        draws = newest = 0
-        while len(found) < count:
-            if draws >= min(MOST_DRAWS_EACH * count, newest) + MOST_IDLE_DRAWS:
-                raise UserError(
-                    f"{draws:,} draws gave {len(found):,} different expressions of {self.min_length} "
-                    f"to {self.max_length} tokens, and {count:,} are needed; give fewer --samples, or "
-                    "another --max-length or --depth"
-                )
-            draws += 1
+        found: dict[tuple[str, ...], None] = {}  # a dictionary keeps the order of the draws
+        for _ in range(MOST_DRAWS_EACH * count + MOST_IDLE_DRAWS):
             tokens: list[str] = []
             self._draw_operator(rng, tokens, level=1)
             if self.min_length <= len(tokens) <= self.max_length:
-                newest = max(newest, found.setdefault(tuple(tokens), draws))
-        return [Expression(tokens, *evaluate(tokens)) for tokens in found]
+                found[tuple(tokens)] = None
+            if len(found) == count:
+                return [Expression(tokens, evaluate(tokens)) for tokens in found]
+        raise UserError(
+            f"many draws gave {len(found):,} different expressions of {self.min_length} to "
+            f"{self.max_length} tokens, and {count:,} are needed; give fewer --samples"
+        )
 
     def _draw_operator(self, rng: random.Random, tokens: list[str], level: int) -> None:
         """Append an operator and its arguments to `tokens`, but stop when there are too many."""
@@ -163,21 +144,19 @@ class ListopsTask:
         tokens.append(END)
 
 
-def evaluate(tokens: Sequence[str]) -> tuple[int, int]:
-    """Return the value and the depth of an expression."""
+def evaluate(tokens: Sequence[str]) -> int:
+    """Return the value of an expression."""
     # Operators that are not closed yet, with their arguments so far; the first is the whole.
     open_operators: list[tuple[str, list[int]]] = [("", [])]
-    depth = 0
     for token in tokens:
         if token in OPERATORS:
             open_operators.append((token, []))
-            depth = max(depth, len(open_operators) - 1)
         elif token == END:
             name, arguments = open_operators.pop()
             open_operators[-1][1].append(OPERATORS[name](arguments))
         else:
             open_operators[-1][1].append(int(token))
-    return open_operators[0][1][0], depth
+    return open_operators[0][1][0]
 
 
 @dataclass(frozen=True)
@@ -211,14 +190,14 @@ class StudyListopsCommand(SymbolStudy):
 
     @property
     def task(self) -> ListopsTask:
-        """The bounds of the expressions. Raises `UserError` if no expression meets them."""
+        """The bounds of the expressions. Raises `UserError` if they are out of range."""
         return ListopsTask(max_length=self.max_length, depth=self.depth)
 
     def check(self) -> None:
         super().check()
         require_some(options(self, "core"))
         require_at_least(1, options(self, "samples", "held_out", "steps"))
-        _ = self.task  # raises if no expression meets the bounds
+        _ = self.task  # raises if the bounds are out of range
 
     def run(self) -> int:
         """Train the cores one after another, print the table, and return the exit code."""
@@ -234,20 +213,28 @@ class StudyListopsCommand(SymbolStudy):
             for name, config in configs.items()
             for seed in self.seeds
         ]
-        by_first = guessed_values(train, held_out, lambda expression: expression.tokens[0])
         guesses = {
-            "guess": tally(held_out, guessed_values(train, held_out, lambda expression: "")),
-            "guess by 1st": tally(held_out, by_first),
+            "guess": tally(held_out, guessed_values(train, held_out, lambda _: "")),
+            "guess by 1st": tally(held_out, guessed_values(train, held_out, lambda e: e.tokens[0])),
         }
-        named = ("width", "batch_size", "learning_rate", "steps")
+        shown = min(held_out, key=lambda expression: abs(len(expression.tokens) - 15))
+        notes = NOTES.format(
+            task=self.task,
+            samples=self.samples,
+            example=" ".join(shown.tokens),
+            value=shown.value,
+            held_out=self.held_out,
+            steps=self.steps,
+            batch_size=self.batch_size,
+        )
         figures = {
             "task": asdict(self.task),
             "cores": {name: core_to_dict(config) for name, config in configs.items()},
-            "options": {name: getattr(self, name) for name in named},
+            "options": self.chosen("width", "batch_size", "learning_rate", "steps"),
             "guesses": guesses,
             "results": results,
         }
-        notes, table = self.notes(train, held_out), listops_table(guesses, results)
+        table = listops_table(guesses, results)
         print_results(notes, table, figures=figures, json_path=self.json)
         return 0
 
@@ -266,10 +253,14 @@ class StudyListopsCommand(SymbolStudy):
         torch.manual_seed(seed)
         model = SequenceModel(config, NUM_SYMBOLS, len(DIGITS), self.width)
         batches = islice(training_batches(train, self.batch_size, seed), self.steps)
-        rate = self.learning_rate
-        for progress in fit(
-            model, batches, listops_loss, learning_rate=rate, report_every=REPORT_EVERY
-        ):
+        fitting = fit(
+            model,
+            batches,
+            listops_loss,
+            learning_rate=self.learning_rate,
+            report_every=REPORT_EVERY,
+        )
+        for progress in fitting:
             print_progress(
                 f"{core}, seed {seed}: {progress.steps} of {self.steps} steps, "
                 f"loss {progress.loss:.3f}, {progress.seconds:.0f} s"
@@ -283,25 +274,6 @@ class StudyListopsCommand(SymbolStudy):
             "seconds": progress.seconds,
             "tally": tally(held_out, predicted_values(model, held_out)),
         }
-
-    def notes(self, train: Sequence[Expression], held_out: Sequence[Expression]) -> str:
-        """Return the text above the table: the task, the differences to the papers, the columns."""
-        values = Counter(expression.value for expression in held_out)
-        most = max(values, key=lambda value: (values[value], -value))
-        shown = min(held_out, key=lambda expression: abs(len(expression.tokens) - 15))
-        return NOTES.format(
-            task=self.task,
-            samples=len(train),
-            presented=self.steps * self.batch_size,
-            example=" ".join(shown.tokens),
-            value=shown.value,
-            held_out=len(held_out),
-            shared=len({e.tokens for e in train} & {e.tokens for e in held_out}),
-            frequent=100 * values[most] / len(held_out),
-            most=most,
-            steps=self.steps,
-            batch_size=self.batch_size,
-        )
 
 
 def listops_core(name: str, max_length: int, options: Sequence[str] = ()) -> CoreConfig:
@@ -381,32 +353,24 @@ def guessed_values(
 
 
 def tally(expressions: Sequence[Expression], predicted: Sequence[int]) -> dict[str, Any]:
-    """Return the portion of right values, its Wilson 95 % interval, and the counts by depth."""
-    count, right = Counter(e.depth for e in expressions), Counter[int]()
-    for expression, value in zip(expressions, predicted, strict=True):
-        right[expression.depth] += value == expression.value
-    whole = Rate(right.total(), count.total())
-    by_depth = {depth: {"right": right[depth], "count": count[depth]} for depth in sorted(count)}
-    return {"accuracy": whole.rate, "interval": whole.interval, "by_depth": by_depth}
+    """Return the portion of right values, its Wilson 95 % interval, and the counts."""
+    right = sum(e.value == value for e, value in zip(expressions, predicted, strict=True))
+    rate = Rate(right, len(expressions))
+    found = {"right": right, "count": len(expressions)}
+    return {"accuracy": rate.rate, "interval": rate.interval, **found}
+
+
+def _rate(counted: Mapping[str, Any]) -> str:
+    return percent(Rate(counted["right"], counted["count"]))
 
 
 def listops_table(
     guesses: Mapping[str, dict[str, Any]], results: Sequence[dict[str, Any]]
-) -> Table:
+) -> TitledTable:
     """Return a table with one row for each guess and each training."""
-    depths = next(iter(guesses.values()))["by_depth"]
-    by_depth = (f"depth {depth}\n{counted['count']}" for depth, counted in depths.items())
-    columns = ("core", "size", "seed", "accuracy", "95 %", *by_depth, "s")
-    table = compact_table("Values of held-out expressions", columns)
-    table.columns[0].no_wrap = False  # on a narrow screen names may wrap, figures may not
-    rows = [((name, "—", "—"), counted, "—") for name, counted in guesses.items()]
+    rows = [[name, "—", "—", _rate(counted), "—"] for name, counted in guesses.items()]
     for each in results:
-        named = each["core"], f"{each['parameters'] / 1000:.0f}", str(each["seed"])
-        rows.append((named, each["tally"], f"{each['seconds']:.0f}"))
-    for named, counted, seconds in rows:
-        low, high = (100 * bound for bound in counted["interval"])
-        portions = (each["right"] / each["count"] for each in counted["by_depth"].values())
-        accuracies = [f"{100 * each:.1f}" for each in (counted["accuracy"], *portions)]
-        accuracies.insert(1, f"{low:.1f} to {high:.1f}")
-        table.add_row(*named, *accuracies, seconds)
-    return table
+        named = each["core"], f"{each['parameters'] / 1000:.0f}", each["seed"]
+        rows.append([*named, _rate(each["tally"]), f"{each['seconds']:.0f}"])
+    columns = ("core", "size", "seed", "accuracy (95 %)", "s")
+    return compact_table("Values of held-out expressions", columns, rows)

@@ -9,7 +9,6 @@ crossing.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,7 +24,6 @@ from ttm.sim.results import Rate
 from ttm.training.study.common import percent
 from ttm.training.study.minigrid import (
     NO_LOSS,
-    Demonstrations,
     EpisodeTensors,
     Expert,
     MinigridEnvironment,
@@ -34,7 +32,7 @@ from ttm.training.study.minigrid import (
     Vocabulary,
     action_loss,
 )
-from ttm.training.study.minigrid_study import ActingResult, CoreResult, Effort, MinigridStudy
+from ttm.training.study.minigrid_study import ActingResult, Effort, MinigridStudy
 
 LEFT, RIGHT, FORWARD = range(3)  # actions that the expert takes
 EAST, SOUTH, WEST, NORTH = range(4)  # as in `MinigridView.direction`
@@ -49,7 +47,6 @@ class MemoryExpert:
     """
 
     def __init__(self, environment: MinigridEnvironment) -> None:
-        """environment: a Memory level that has been reset."""
         self._world: Any = environment.unwrapped
         self._cue = cue_position(environment)
         self._seen = False
@@ -77,10 +74,8 @@ def cue_position(environment: MinigridEnvironment) -> tuple[int, int]:
 class RecallHead(nn.Module):
     """Says from the core's output which kinds of tiles have been in view so far.
 
-    Its loss needs no labels and knows nothing of the task: the targets are the agent's own views. The
-    loss of the actions asks for the memory at one tick of an episode, long after what is to be
-    remembered. This one asks from the next tick on, so that a memory that is kept for a tick, then for
-    two and so on, is rewarded all the way.
+    Its targets are the agent's own views. The loss of the actions asks for the memory at one tick of an
+    episode; this one rewards a memory that is kept for a tick, then for two and so on.
     """
 
     def __init__(self, width: int, num_kinds: int) -> None:
@@ -109,8 +104,7 @@ def seen_now(tiles: Tensor, num_kinds: int) -> Tensor:
 class RecallingPolicy(MinigridPolicy):
     """A `MinigridPolicy` with a recall head, whose weights outside the core depend on the seed alone.
 
-    What comes before the core is made first and does so anyway. The heads come last, after as many
-    random numbers as the core needs, and are therefore drawn again from the seed.
+    What comes before the core does so anyway. The heads, which come after it, are drawn again.
     """
 
     def __init__(
@@ -188,8 +182,8 @@ which it was the matching one, which is a success, 50 % for a guess."""
         size = int(found[1]) if found else 0
         if found is None or size < SMALLEST or size % 2 == 0:
             raise UserError(
-                f"--level is '{self.level}'; give MemoryS and an odd size of {SMALLEST} or more, "
-                f"with or without Random after it, such as MemoryS13 or MemoryS17Random"
+                f"--level is '{self.level}'; give MemoryS and an odd size of {SMALLEST} or more, and perhaps "
+                "Random, such as MemoryS13 or MemoryS17Random"
             )
         # MiniGrid's Memory levels are one class with other arguments.
         random_length = found[2] is not None
@@ -207,26 +201,3 @@ which it was the matching one, which is a success, 50 % for a guess."""
     def cells(self, acting: ActingResult) -> tuple[str, ...]:
         chosen = choices(acting, self.environment().max_steps)
         return str(chosen.episodes), percent(chosen)
-
-    def figures(self, shown: Demonstrations, results: Sequence[CoreResult]) -> dict[str, Any]:
-        figures = super().figures(shown, results)
-        max_steps = self.environment().max_steps
-        for written, result in zip(figures["results"], results, strict=True):
-            written["rates"] = {
-                way: {
-                    "successes": _plain(acting.successes),
-                    "choices": _plain(choices(acting, max_steps)),
-                }
-                for way, acting in result.acting.items()
-            }
-        return figures
-
-
-def _plain(rate: Rate) -> dict[str, Any]:
-    known = bool(rate.episodes)
-    return {
-        "count": rate.count,
-        "of": rate.episodes,
-        "rate": rate.rate if known else None,
-        "interval": rate.interval if known else None,
-    }

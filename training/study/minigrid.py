@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import io
-import os
 import time
 import zipfile
 from abc import ABC, abstractmethod
@@ -24,22 +23,22 @@ import gymnasium
 import minigrid
 import numpy as np
 import torch
+from filelock import FileLock
 from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ttm.policy.cores.core import CoreConfig, CoreState
 from ttm.policy.errors import UserError
+from ttm.policy.files import write_atomically
 from ttm.training.console import make_folder, print_progress
-from ttm.training.options import WarmupCosine
+from ttm.training.options import OptimizerConfig
 from ttm.training.sequence_model import Progress, fit
 
 VIEW = 7  # side of the square that the agent sees, in tiles
 NUM_TILES = VIEW * VIEW
 NUM_ACTIONS = 7  # left, right, forward, pick up, drop, toggle, done
 NUM_DIRECTIONS = 4
-
-# Levels, their experts, and demonstrations.
 
 
 class MinigridView(NamedTuple):
@@ -123,23 +122,17 @@ class Demonstrations:
     missions: NDArray[np.str_]  # (episodes,)
     seeds: NDArray[np.int64]  # (episodes,), in ascending order
     skipped: NDArray[np.int64]  # seeds between these that the expert did not solve
-    seconds: NDArray[np.float64]  # that one CPU core took to record; their sum counts
 
     def __len__(self) -> int:
         return len(self.lengths)
 
-    @property
-    def per_second(self) -> float:
-        """Demonstrations that one CPU core recorded in a second."""
-        return len(self) / float(self.seconds.sum())
-
     def first(self, count: int) -> Demonstrations:
-        """Return the first `count` episodes, with their part of the seconds."""
+        """Return the first `count` episodes."""
         ticks = int(self.lengths[:count].sum())
         by_tick = (self.images[:ticks], self.directions[:ticks], self.actions[:ticks])
         by_episode = (self.lengths[:count], self.missions[:count], self.seeds[:count])
         skipped = self.skipped[self.skipped < self.seeds[count - 1]]
-        return Demonstrations(*by_tick, *by_episode, skipped, self.seconds * count / len(self))
+        return Demonstrations(*by_tick, *by_episode, skipped)
 
 
 def demonstrate(
@@ -163,7 +156,6 @@ def demonstrate(
 def record(level: Level, seeds: Iterable[int]) -> Demonstrations:
     """Record the expert's episodes with these seeds, except those that it does not solve."""
     environment = level.environment()
-    begun = time.process_time()
     tried = {seed: demonstrate(level, environment, seed) for seed in seeds}
     solved = {seed: ticks for seed, ticks in tried.items() if ticks}
     every = [tick for ticks in solved.values() for tick in ticks]
@@ -175,7 +167,6 @@ def record(level: Level, seeds: Iterable[int]) -> Demonstrations:
         np.array([ticks[0][0].mission for ticks in solved.values()], np.str_),
         np.array(list(solved), np.int64),
         np.array([seed for seed in tried if seed not in solved], np.int64),
-        np.array([time.process_time() - begun]),
     )
 
 
@@ -183,22 +174,21 @@ def load_or_record(level: Level, count: int, cache: Path, workers: int) -> Demon
     """Return the first `count` episodes, by seed, that the expert solves.
 
     They are read from files in a folder of `cache`. Missing and damaged files are recorded by so
-    many processes. The result depends on level and count alone, except for its seconds. Raises
-    `UserError` if the level does not exist, if the expert hardly ever solves it, or if the folder
-    cannot be written.
+    many processes; the result depends on level and count alone. Raises `UserError` if the level does
+    not exist, if the expert hardly ever solves it, or if the folder cannot be written.
     """
     level.environment()  # raises here, rather than in every worker
     folder = make_folder(cache / f"{level.level}-minigrid-{minigrid.__version__}", "--cache")
     parts: list[Demonstrations] = []
-    while (missing := count - sum(map(len, parts))) > 0:
-        wanted = range(len(parts), len(parts) + -(-missing // SEEDS_A_FILE))
-        parts += _files(level, folder, wanted, workers)
-        solved, tried = sum(map(len, parts)), SEEDS_A_FILE * len(parts)
-        if solved < LEAST_SOLVED * tried:
-            raise UserError(
-                f"the expert solves {solved} of {tried} seeds of level {level.level}, too few to "
-                "learn from; give another --level"
-            )
+    with FileLock(folder / ".lock"):  # other commands then read what this one records
+        while (missing := count - sum(map(len, parts))) > 0:
+            wanted = range(len(parts), len(parts) + -(-missing // SEEDS_A_FILE))
+            parts += _files(level, folder, wanted, workers)
+            solved, tried = sum(map(len, parts)), SEEDS_A_FILE * len(parts)
+            if solved < LEAST_SOLVED * tried:
+                raise UserError(
+                    f"the expert solves {solved} of {tried} seeds of level {level.level}, too few"
+                )
     arrays = ([getattr(part, each.name) for part in parts] for each in fields(Demonstrations))
     return Demonstrations(*map(np.concatenate, arrays)).first(count)
 
@@ -222,7 +212,7 @@ def _files(
         for done, (number, part) in enumerate(zip(missing, recorded, strict=True), start=1):
             content = io.BytesIO()
             np.savez_compressed(content, **vars(part))
-            publish(paths[number], content.getvalue())
+            write_atomically(paths[number], content.getvalue())
             known[number] = part
             print_progress(
                 f"recorded {done * SEEDS_A_FILE:,} of {len(missing) * SEEDS_A_FILE:,} seeds "
@@ -231,29 +221,19 @@ def _files(
     return [part for part in known.values() if part is not None]
 
 
-def publish(path: Path, content: bytes) -> None:
-    """Write a file whole, while other commands may write it, too."""
-    unfinished = path.with_name(f".{path.name}.{os.getpid()}")
-    unfinished.write_bytes(content)
-    unfinished.replace(path)
-
-
 def read(path: Path) -> Demonstrations | None:
-    """Read a file of demonstrations; return None if it does not exist or is damaged.
-
-    Prints on stderr if it is damaged.
-    """
+    """Read a file of demonstrations; return None if it does not exist or is damaged, and say so."""
     try:
         with np.load(path) as stored:
-            return Demonstrations(**{name: np.atleast_1d(stored[name]) for name in stored.files})
+            return Demonstrations(
+                **{field.name: stored[field.name] for field in fields(Demonstrations)}
+            )
     except FileNotFoundError:
         return None
-    except (OSError, EOFError, ValueError, TypeError, zipfile.BadZipFile) as error:
+    except (OSError, EOFError, ValueError, KeyError, zipfile.BadZipFile) as error:
         print_progress(f"{path} is damaged ({error}); it is recorded again")
         return None
 
-
-# The policy: instruction and view of a tick -> a token for the core -> scores of the actions.
 
 UNKNOWN = 0  # a word or a kind of tile that is in no demonstration, and the padding of instructions
 CODES = np.array([24, 4, 1])
@@ -314,12 +294,10 @@ class MinigridPolicy(nn.Module):
 
     The scores depend on the outputs of the core and on the token itself. As in BabyAI's baseline
     (Chevalier-Boisvert et al. 2019) a recurrent network reads the instruction, and FiLM applies it
-    to what the agent sees. There are only a few dozen kinds of tiles. FiLM is therefore computed for
-    each kind and instruction; for each tile at each tick it would cost more than the rest.
+    to what the agent sees: once for each of the few dozen kinds of tiles, to save time.
     """
 
     def __init__(self, config: CoreConfig, vocabulary: Vocabulary, width: int) -> None:
-        """width: D, the width of the token and the core."""
         super().__init__()
         self.reader = InstructionReader(len(vocabulary.words) + 1, width)
         self.tiles = TileReader(len(vocabulary.codes) + 1, width)
@@ -414,8 +392,6 @@ def _film(x: Tensor, parameters: Tensor) -> Tensor:
     return x * (1 + scale) + shift
 
 
-# Behaviour cloning, on whole episodes in batches of episodes of similar length.
-
 POOL = 16  # batches that are cut from one pool of episodes, sorted by length
 REPORT_EVERY = 100  # steps
 
@@ -493,12 +469,12 @@ def clone(
     report_every: int = REPORT_EVERY,
 ) -> Iterator[Progress]:
     """Train for `steps` steps with a warm-up and half a cosine; yield as `fit` does."""
-    schedule = WarmupCosine(peak=learning_rate)
+    course = OptimizerConfig()
     return fit(
         policy,
         islice(batches, steps),
         lambda policy, *batch: policy.loss(EpisodeTensors(*batch)),
-        learning_rate=lambda step: schedule.learning_rate(step, step / steps),
+        learning_rate=lambda step: course.learning_rate(learning_rate, step, step / steps),
         report_every=report_every,
     )
 

@@ -1,8 +1,7 @@
 """The study of a MiniGrid level: cores that clone its expert, their results on disk, and a plot.
 
-Results are kept in one file for each core, so that several commands, at any time, can fill one table.
-The fields of `CoreResult` and `ActingResult` and the settings, their names and their order are the
-format of these files; a change would make the files unreadable that users already have.
+Results are kept in one file for each core, so that several commands can fill one table. The fields of
+`CoreResult` and `ActingResult` and the settings, with their order, are the format of these files.
 """
 
 from __future__ import annotations
@@ -24,20 +23,14 @@ from rich.table import Table
 
 from ttm.policy.cores.core import CoreConfig
 from ttm.policy.errors import UserError, options, require_above_0, require_at_least, require_some
+from ttm.policy.files import write_atomically
 from ttm.sim.pages import Point, draw_rates
 from ttm.sim.results import Rate, mcnemar_exact
 from ttm.sim.workers import usable_cores
-from ttm.training.console import compact_table, make_folder, print_progress
+from ttm.training.console import compact_table, make_folder, print_progress, write_given
 from ttm.training.help_texts import CoreName
 from ttm.training.sequence_model import has_free_size, num_parameters, study_core, with_parameters
-from ttm.training.study.common import (
-    markdown,
-    p_text,
-    percent,
-    print_results,
-    require_svg,
-    write_plot,
-)
+from ttm.training.study.common import p_text, percent, print_results, require_svg
 from ttm.training.study.minigrid import (
     FIRST_EVALUATION_SEED,
     Demonstrations,
@@ -47,13 +40,11 @@ from ttm.training.study.minigrid import (
     Vocabulary,
     clone,
     load_or_record,
-    publish,
     roll_out,
 )
 
 WAYS = {"best": "best action", "drawn": "drawn actions"}
 """How a policy acts: by its best action, or by actions drawn by their probabilities."""
-TITLES = {"best": "Acting by the highest score", "drawn": "Acting by drawn actions"}
 BASELINE = "none"  # the core without memory, against which every other core is tested
 NOTES = """\
 In parentheses: Wilson's 95 % interval over the episodes, which does not say how much another training
@@ -109,7 +100,6 @@ class ActingResult:
 
     @property
     def successes(self) -> Rate:
-        """How many episodes ended with success."""
         return Rate(sum(self.success), len(self.success))
 
 
@@ -126,11 +116,7 @@ class CoreResult:
     acting: dict[str, ActingResult]  # "best" or "drawn" -> results
 
     def is_of(self, config: CoreConfig) -> bool:
-        """Return whether it is the result of `config`.
-
-        A field that did not exist when the result was made counts as its default, which is what
-        cores did before.
-        """
+        """Return whether it is the result of `config`; a field that it lacks counts as its default."""
         return {**asdict(type(config)()), **self.config} == asdict(config)
 
 
@@ -248,17 +234,26 @@ class MinigridStudy(Level):
             path = folder / f"{re.sub(r'[^A-Za-z0-9@=._-]+', '_', label)}.json"
             if not path.exists() or not load_result(path).is_of(config):
                 result = self.train(label, config, shown)
-                publish(path, json.dumps({"settings": settings, **asdict(result)}).encode())
+                write_atomically(path, json.dumps({"settings": settings, **asdict(result)}))
         results = [load_result(path) for path in sorted(folder.glob("*.json"))]
+        expert = {
+            "demonstrations": len(shown),
+            "mean_length": float(shown.lengths.mean()),
+            "seeds_not_solved": shown.skipped.tolist(),
+        }
         print_results(
             self.heading(shown),
             *(self.table(results, way) for way in WAYS),
             f"{NOTES}\n{self.notes}",
-            figures=self.figures(shown, results),
+            figures={
+                "settings": settings,
+                self.demonstrator.split()[-1]: expert,
+                "results": [asdict(result) for result in results],
+            },
             json_path=self.json,
         )
         if self.plot is not None:
-            write_plot(self.plot, draw_panels(panels_of(self.level, results)))
+            write_given(self.plot, draw_panels(panels_of(self.level, results)), "--plot")
         return 0
 
     def train(self, label: str, config: CoreConfig, shown: Demonstrations) -> CoreResult:
@@ -303,46 +298,23 @@ class MinigridStudy(Level):
             f"{self.demonstrator}, {self.episodes} episodes\n"
             f"{count:,} demonstrations, mean length {shown.lengths.mean():.1f}; "
             f"the {self.demonstrator.split()[-1]} solves {count:,} of "
-            f"{count + len(shown.skipped):,} seeds; one core records {shown.per_second:.0f} a second\n"
+            f"{count + len(shown.skipped):,} seeds\n"
             f"{settings['steps']:,} steps of {settings['batch_ticks']:,} ticks, width {self.width}, "
             f"seed {self.seed}"
         )
 
     def table(self, results: Sequence[CoreResult], way: str) -> Table:
         """Return a table with one row for each core, the best first. way: see `WAYS`."""
-        columns = ("core", "parameters", "success in %", "p", *self.columns, "s")
-        table = compact_table(TITLES[way], columns)
-        table.columns[0].no_wrap = False  # the names of variants are long
         baseline = next((each.acting[way] for each in results if each.core == BASELINE), None)
+        rows = []
         for result in sorted(results, key=lambda result: -result.acting[way].successes.rate):
             acting, p_value = result.acting[way], "—"
             if baseline is not None and acting is not baseline:
                 p_value = p_text(mcnemar_exact(acting.success, baseline.success).p_value)
-            table.add_row(
-                result.core,
-                f"{result.parameters:,}",
-                percent(acting.successes),
-                p_value,
-                *self.cells(acting),
-                f"{result.training_s:.0f}",
-            )
-        return table
-
-    def figures(self, shown: Demonstrations, results: Sequence[CoreResult]) -> dict[str, Any]:
-        """Return all figures as plain data, with the results of every episode."""
-        return {
-            "settings": self.settings(),
-            self.demonstrator.split()[-1]: {
-                "demonstrations": len(shown),
-                "mean_length": float(shown.lengths.mean()),
-                "per_second_and_core": shown.per_second,
-                "seeds_not_solved": shown.skipped.tolist(),
-            },
-            "results": [asdict(result) for result in results],
-        }
-
-
-# Success rates as a plot, and as a table of a page.
+            known = result.core, f"{result.parameters:,}", percent(acting.successes), p_value
+            rows.append([*known, *self.cells(acting), f"{result.training_s:.0f}"])
+        columns = ("core", "parameters", "success in %", "p", *self.columns, "s")
+        return compact_table(f"Success with {WAYS[way]}", columns, rows)
 
 
 def panels_of(level: str, results: Sequence[CoreResult]) -> dict[str, dict[str, Rate]]:
@@ -378,16 +350,12 @@ def main(arguments: Sequence[str]) -> None:
         for path in files
         for panel in json.loads(path.read_text())
     }
-    rows = [
-        [
-            f"`{core}`",
-            *(percent(of[core], unit=" %") if core in of else "" for of in panels.values()),
-        ]
-        for core in dict.fromkeys(core for rates in panels.values() for core in rates)
-    ]
-    print(markdown(["core", *panels], rows))
+    print(f"| {' | '.join(['core', *panels])} |\n|{' --- |' * (len(panels) + 1)}")
+    for core in dict.fromkeys(core for rates in panels.values() for core in rates):
+        cells = (percent(of[core], unit=" %") if core in of else "" for of in panels.values())
+        print(f"| {' | '.join([f'`{core}`', *cells])} |")
     if len(files) < len(arguments):
-        write_plot(Path(arguments[-1]), draw_panels(panels))
+        write_given(Path(arguments[-1]), draw_panels(panels), "--plot")
 
 
 if __name__ == "__main__":

@@ -1,9 +1,8 @@
 """`ttm study suite`: which memory learns the memory suite of the simulated kitchen?
 
 Policies are trained that differ in their core alone. A folder for each core and seed holds the first
-weights, the training, and one evaluation for each task, gap and probe. Everything in it is written
-atomically, so that a kill at any moment leaves it whole, and a lock keeps other processes away while
-one works in it.
+weights, the training, and one evaluation for each task, gap and probe. A kill at any moment leaves it
+whole, and a lock keeps other processes away while one works in it.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ from ttm.sim.environment import inspect_env, require_memory_tasks
 from ttm.sim.evaluation import evaluate_conditions
 from ttm.sim.results import RESULT_FILE, Evaluation, load_evaluation
 from ttm.sim.shipped import KITCHEN, CueName, checkpoint_path
-from ttm.training.console import make_folder, print_progress
+from ttm.training.console import make_folder, print_progress, write_given
 from ttm.training.data import FeatureCache
 from ttm.training.network import with_vision_kept
 from ttm.training.options import (
@@ -47,7 +46,7 @@ from ttm.training.options import (
     TrainOptions,
     Window,
 )
-from ttm.training.run_log import LAST, resume_path
+from ttm.training.run_log import LAST, RESULT, resume_path
 from ttm.training.sequence_model import (
     NO_SIGHT,
     TOKENS,
@@ -58,7 +57,7 @@ from ttm.training.sequence_model import (
     study_core,
     with_parameters,
 )
-from ttm.training.study.common import print_results, require_svg, write_plot
+from ttm.training.study.common import print_results, require_svg
 from ttm.training.study.suite_report import (
     LATER_SETTINGS,
     NOTES,
@@ -68,13 +67,10 @@ from ttm.training.study.suite_report import (
     Figures,
     Report,
     Training,
-    draw_choices,
     merged_figures,
     read_figures,
 )
 from ttm.training.train import train
-
-# Variants, and the sizes of their cores: all have as many parameters as ours, within 2 %.
 
 OURS_OPTIONS = (
     "write=ring",
@@ -160,8 +156,7 @@ def parse_variant(text: str) -> Variant:
         name, *given = shlex.split(text)
     except ValueError as error:
         raise UserError(
-            f"--core '{text}' is no core; give a name, with FIELD=VALUE in the same quotes if need "
-            "be, such as 'lstm num_layers=2'"
+            f"--core '{text}' is no core; give a name, such as 'lstm num_layers=2'"
         ) from error
     require_choice("--core", name, (OURS, *NAMES))
     core, own = (TTM, OURS_OPTIONS) if name == OURS else (name, ())
@@ -179,18 +174,18 @@ def suite_cores(
     for a variant whose number of parameters differs from that of `ours` by more than `TOLERANCE`.
     """
     sizes = width, num_inputs
-    reference = num_parameters(study_core(REFERENCE, COMMON, OWN), *sizes)
-    cores = {ours.label: ours.sized(reference, *sizes)}
+    cores = {
+        ours.label: ours.sized(num_parameters(study_core(REFERENCE, COMMON, OWN), *sizes), *sizes)
+    }
     wanted = ours.num_parameters(cores[ours.label], *sizes)
     for variant in variants:
-        core = variant.sized(wanted, *sizes)
+        core = cores[variant.label] = variant.sized(wanted, *sizes)
         found = variant.num_parameters(core, *sizes)
         if abs(found - wanted) > TOLERANCE * wanted:
             raise UserError(
                 f"--core '{variant.label}' has {found:,} parameters and ours {wanted:,}, more than 2 % "
-                "apart; leave mlp_size out of its options, or give sizes that fit"
+                "apart; leave mlp_size out"
             )
-        cores[variant.label] = core
     return cores
 
 
@@ -198,9 +193,6 @@ def source_cores(ours: Variant, width: int, num_inputs: int) -> list[CoreConfig]
     """Return the cores with whose first weights all others begin where names and shapes are equal."""
     sources = [Variant(name, name) for name in (TTM, "lstm")]
     return list(suite_cores(ours, sources, width, num_inputs).values())[1:]
-
-
-# The weights with which the policies begin.
 
 
 def first_policy(
@@ -236,16 +228,15 @@ def _new(seen: Policy, config: CoreConfig, seed: int, sight: SightSize) -> Polic
 
 
 def _drawn(seen: Policy, config: CoreConfig, seed: int, sight: SightSize) -> dict[str, Tensor]:
-    """Return the tensors that depend on the seed."""
     one, other = (_new(seen, config, each, sight).state_dict() for each in (seed, seed + 1))
     return {name: value for name, value in one.items() if not torch.equal(value, other[name])}
 
 
-# The folder of one core and seed.
-
 FACTS = ("variant", "seed", "core", "sight_tokens", "parameters", "all_parameters", "settings")
 """What run.json says of a training, beside the "sight_cells" that early ones do not have: among others
-the parameters of core and sight memory, and the settings of all trainings that are compared."""
+the settings of all trainings that are compared."""
+OF_TRAINING = ("variant", "seed", "core", "parameters", "all_parameters")
+"""The facts that the figures of a training repeat."""
 
 
 class RunFolder:
@@ -265,17 +256,15 @@ class RunFolder:
         return resume_path(self.training).exists()
 
     @property
-    def facts(self) -> dict[str, Any] | None:
-        """What the folder is of; None if nothing has begun. Raises `UserError` if it is damaged."""
-        if not self.facts_file.exists():
-            return None
+    def facts(self) -> dict[str, Any]:
+        """What the folder is of. Raises `UserError` if it is damaged."""
         facts = {"sight_cells": None, **_read(self.facts_file, FACTS)}
         return {**facts, "settings": LATER_SETTINGS | facts["settings"]}
 
     @property
     def training_result(self) -> Mapping[str, Any] | None:
         """What the finished training says of itself; None if it is not finished."""
-        path = self.training / "result.json"
+        path = self.training / RESULT
         result = _read(path, ["finished"]) if path.exists() else {"finished": False}
         return result if result["finished"] else None
 
@@ -283,12 +272,10 @@ class RunFolder:
     def claimed(self) -> Iterator[bool]:
         """Keep other processes from working here. Yields False if one does so already."""
         try:
-            lock = FileLock(make_folder(self.path) / ".lock").acquire(timeout=0)
+            with FileLock(make_folder(self.path) / ".lock", timeout=0):
+                yield True
         except Timeout:
             yield False
-            return
-        with lock:
-            yield True
 
 
 def run_folders(out: Path) -> list[RunFolder]:
@@ -314,39 +301,35 @@ def collect_figures(out: Path) -> Figures:
 
     Raises `UserError` if nothing is finished, or if trainings in it differ in their settings.
     """
-    finished = [
-        (folder, facts, result)
-        for folder in run_folders(out)
-        if (result := folder.training_result) is not None and (facts := folder.facts) is not None
-    ]
-    if not finished:
-        raise UserError(
-            f"{out} holds no finished training; name demonstrations to learn from with --data"
-        )
-    first, settings = finished[0][0], finished[0][1]["settings"]
+    folders: list[RunFolder] = []
+    settings: dict[str, Any] = {}
     trainings: list[Training] = []
     choices: list[Choices] = []
-    for folder, facts, result in finished:
+    for folder in run_folders(out):
+        if (result := folder.training_result) is None:
+            continue
+        facts = folder.facts
+        settings = settings or facts["settings"]
+        folders.append(folder)
         if facts["settings"] != settings:
             raise UserError(
-                f"{first.path} and {folder.path} were trained with different settings and cannot be "
-                "compared; move one of them out of the folder"
+                f"{folders[0].path} and {folder.path} have different settings; move one of them away"
             )
         error = result["validation"]["policy"]["normalized"] if "validation" in result else None
         trainings.append(
             Training(
-                facts["variant"],
-                facts["seed"],
-                facts["core"],
-                facts["parameters"],
-                facts["all_parameters"],
-                result["step"],
-                round(result["elapsed_s"] / 60, 2),
-                None if error is None else round(error, 4),
+                **{name: facts[name] for name in OF_TRAINING},
+                steps=result["step"],
+                minutes=round(result["elapsed_s"] / 60, 2),
+                validation_error=None if error is None else round(error, 4),
             )
         )
         for path in sorted(folder.evaluations.glob(f"*/*/{RESULT_FILE}")):
             choices += _choices(facts["variant"], facts["seed"], load_evaluation(path))
+    if not folders:
+        raise UserError(
+            f"{out} holds no finished training; name demonstrations to learn from with --data"
+        )
     # Data and checkpoint say nothing on another machine.
     shared = {name: value for name, value in settings.items() if name not in ("data", "init")}
     return Figures(shared, trainings, choices)
@@ -374,8 +357,6 @@ def _choices(variant: str, seed: int, evaluation: Evaluation) -> Iterator[Choice
         )
 
 
-# The command.
-
 VARIANT = arg(
     metavar="CORE",
     help="What to compare: ours (ttm with options of our own) or a name of those that ttm train offers, "
@@ -398,8 +379,8 @@ class StudySuiteCommand:
     made again, and Ctrl-C loses no training: the same command goes on exactly where it stopped.
     Several of these commands may share one OUT.
 
-    OUT also receives report.md, figures.json and choices.svg, of all that is there. Without --data
-    nothing is trained, and the command reports what OUT holds.
+    OUT also receives figures.json, of all that is there. Without --data nothing is trained, and the
+    command reports what OUT holds.
 
     Example: ttm study suite --data demos/memory --init shipped --core ours lstm --steps 2000
     """
@@ -487,31 +468,22 @@ class StudySuiteCommand:
         """Make what is missing, print and write the report, and return the exit code."""
         self.check()
         if self.figures:
-            report = Report(merged_figures([read_figures(path) for path in self.figures]))
+            figures = merged_figures([read_figures(path) for path in self.figures])
         else:
             if self.data and (code := SuiteRunner(self).make_all()):
                 return code
             if self.data and not any(each.training_result for each in run_folders(self.out)):
                 print_progress("no training is finished yet; the same command goes on")
                 return 0
-            report = Report(collect_figures(self.out))
-            self._save(report)
-        print_results(report.heading(), *(grid.for_terminal() for grid in report.grids()), NOTES)
+            figures = collect_figures(self.out)
+            write_atomically(self.out / "figures.json", figures.to_json())
+        report = Report(figures)
+        print_results(report.heading(), *report.tables(), NOTES)
         if self.plot is not None:
             if not report.gaps:
                 raise UserError("there is no evaluation to plot yet; leave --plot out")
-            write_plot(self.plot, draw_choices(report))
+            write_given(self.plot, report.draw(), "--plot")
         return 0
-
-    def _save(self, report: Report) -> None:
-        """Write tables, figures and plot to `out`."""
-        with FileLock(make_folder(self.out) / ".report.lock"):
-            tables = [grid.to_markdown() for grid in report.grids()]
-            text = "\n\n".join([report.heading(), *tables, NOTES]) + "\n"
-            write_atomically(self.out / "report.md", text)
-            write_atomically(self.out / "figures.json", report.figures.to_json())
-            if report.gaps:
-                write_atomically(self.out / "choices.svg", draw_choices(report))
 
 
 class SuiteRunner:
@@ -533,7 +505,7 @@ class SuiteRunner:
             "steps": options.steps,
             "window": options.window,
             "batch_size": options.batch_size,
-            "augmented_versions": training.vision.augmented_versions,
+            "augmented_versions": 1,  # as folders of earlier releases say
             "new_statistics": training.new_statistics,
             **asdict(training.loss),
             **asdict(training.optimization),
@@ -577,7 +549,8 @@ class SuiteRunner:
     def _prepare(self, folder: RunFolder, variant: Variant, seed: int) -> None:
         """Write first weights and facts; check them if a training has begun from them."""
         config, sight = self._cores[variant.label], variant.sight
-        if folder.can_resume and (facts := folder.facts) is not None:
+        if folder.can_resume:
+            facts = folder.facts
             advice = "give the same options as before, another --out, or delete that folder"
             held = SightSize(facts["sight_tokens"], facts["sight_cells"])
             if (core_from_dict(facts["core"]), held) != (config, sight):

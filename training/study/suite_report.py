@@ -4,24 +4,22 @@ from __future__ import annotations
 
 import json
 import math
-import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import pairwise, product
 from pathlib import Path
 from statistics import NormalDist, fmean
 from typing import Any, NamedTuple
 
-from rich.table import Table
-
+from ttm.datasets.console import TitledTable
 from ttm.policy.cores.registry import TTM
 from ttm.policy.errors import UserError
 from ttm.sim.condition import LIVE
 from ttm.sim.pages import Point, draw_rates
 from ttm.sim.results import CONFIDENCE, PairedTest, Rate, mcnemar_exact
 from ttm.training.console import compact_table
-from ttm.training.study.common import markdown, p_text, percent
+from ttm.training.study.common import p_text, percent
 
 OURS = "ours"  # the name of our Token Turing Machine; `TTM` is the published one
 VARIANTS = (OURS, TTM, "none", "lstm", "tlb", "hourglass", "transformer", "frame-stacking")
@@ -31,12 +29,9 @@ LATER_SETTINGS = {"window": "episode"}
 """Settings that did not exist at first, and what they were then."""
 
 
-# Figures. The fields are the format of the JSON file.
-
-
 @dataclass(frozen=True)
 class Training:
-    """One finished training."""
+    """One finished training. The fields of this and the next two classes are the format of the JSON file."""
 
     variant: str
     seed: int
@@ -111,8 +106,7 @@ def merged_figures(several: Sequence[Figures]) -> Figures:
     for (variant, seed, task, gap, probe), number in keys.items():
         if number > 1:
             raise UserError(
-                f"two of the studies hold {variant}, seed {seed}, in {task} at a gap of {gap} "
-                f"({probe}); leave one of them out"
+                f"two studies hold {variant}, seed {seed}, in {task} at a gap of {gap} ({probe})"
             )
     settings: dict[str, Any] = {}
     for name in dict.fromkeys(name for figures in several for name in figures.settings):
@@ -120,9 +114,6 @@ def merged_figures(several: Sequence[Figures]) -> Figures:
         found = [value for place, value in enumerate(values) if value not in values[:place]]
         settings[name] = found[0] if len(found) == 1 else found
     return Figures(settings, [each for figures in several for each in figures.trainings], choices)
-
-
-# What the report says of choices: pooled rates, and differences on the same initial states.
 
 
 def pooled(choices: Iterable[Choices], *, donor: bool = False) -> Rate:
@@ -174,8 +165,6 @@ def paired_difference(first: Iterable[Choices], second: Iterable[Choices]) -> Di
     )
 
 
-# The tables.
-
 NOTES = """\
 Each cell: right choices of all episodes, in %, with Wilson's 95 % interval over the episodes. It does
 not say how much another training would differ; for that see the differences by seed. To choose nothing
@@ -186,28 +175,8 @@ and Min (2005). Pairs are the same state with trainings of the same seed.
 donor's: with the memory of an episode of another cue, choices of what that cue asked for."""
 
 
-@dataclass(frozen=True)
-class Grid:
-    """A table: the first column holds text."""
-
-    title: str
-    columns: Sequence[str]
-    rows: Sequence[Sequence[str]]
-
-    def for_terminal(self) -> Table:
-        table = compact_table(self.title, self.columns)
-        for column in table.columns:  # of which the widest is wrapped first in a narrow terminal
-            column.no_wrap = False
-        for row in self.rows:
-            table.add_row(*row)
-        return table
-
-    def to_markdown(self) -> str:
-        return f"**{self.title}**\n\n{markdown(self.columns, self.rows, '---:')}"
-
-
 class Report:
-    """Makes the tables from figures."""
+    """Makes tables and plot from figures."""
 
     def __init__(self, figures: Figures) -> None:
         self.figures = figures
@@ -218,6 +187,8 @@ class Report:
         self.tasks = sorted({each.task for each in figures.choices})
         probes = dict.fromkeys(each.probe for each in figures.choices)
         self.probes = sorted(probes, key=lambda probe: probe != LIVE)
+        self.cases = list(product(self.variants, self.gaps))
+        """The variants and gaps, in the order of the rows."""
 
     def heading(self) -> str:
         """Return the text above the tables."""
@@ -231,35 +202,30 @@ class Report:
             f"{_range([each.parameters for each in trainings])} parameters"
         )
 
-    def grids(self) -> list[Grid]:
+    def tables(self) -> list[TitledTable]:
         """Return all tables that the figures allow."""
-        grids = [self._choices("all tasks")] if self.gaps else []
-        grids += [self._choices(task, task) for task in self.tasks if len(self.tasks) > 1]
-        grids += [grid for grid in (self._differences(), self._probes()) if grid.rows]
-        return [*grids, self._costs()]
+        tables = [self._choices("all tasks")] if self.gaps else []
+        tables += [self._choices(task, task) for task in self.tasks if len(self.tasks) > 1]
+        tables += [table for table in (self._differences(), self._probes()) if table.rows]
+        return [*tables, self._costs()]
 
-    def select(
+    def _select(
         self, variant: str, gap: int, probe: str = LIVE, task: str | None = None
     ) -> list[Choices]:
         """Return the evaluations of a variant at a gap, of one task or of all."""
+        wanted = variant, gap, probe
         return [
             each
             for each in self.figures.choices
-            if (each.variant, each.gap, each.probe) == (variant, gap, probe)
-            and task in (None, each.task)
+            if (each.variant, each.gap, each.probe) == wanted and task in (None, each.task)
         ]
 
-    def cases(self) -> Iterator[tuple[str, int]]:
-        """Yield the variants and gaps, in the order of the rows."""
-        yield from ((variant, gap) for variant in self.variants for gap in self.gaps)
-
-    def _choices(self, title: str, task: str | None = None) -> Grid:
-        portions = [f"{later}/{earlier}" for earlier, later in pairwise(self.gaps)]
+    def _choices(self, title: str, task: str | None = None) -> TitledTable:
         all_seeds = {each.seed for each in self.figures.choices}
         whole = len(all_seeds) * (len(self.tasks) if task is None else 1)
         rows = []
         for variant in self.variants:
-            found = [self.select(variant, gap, LIVE, task) for gap in self.gaps]
+            found = [self._select(variant, gap, LIVE, task) for gap in self.gaps]
             rates = [pooled(of_gap) for of_gap in found]
             cells = [
                 f"{rate.count}/{rate.episodes} {percent(rate, 0)}{'*' * (len(of_gap) != whole)}"
@@ -267,130 +233,93 @@ class Report:
                 else "—"
                 for rate, of_gap in zip(rates, found, strict=True)
             ]
-            kept = [
+            cells += [
                 f"{later.rate / earlier.rate:.2f}" if earlier.count and later.episodes else "—"
                 for earlier, later in pairwise(rates)
             ]
             seeds = {each.seed for of_gap in found for each in of_gap}
-            rows.append([variant, str(len(seeds)), *cells, *kept])
-        columns = ["core", "seeds", *(f"gap {gap}" for gap in self.gaps), *portions]
-        return Grid(f"Right choices, {title}", columns, rows)
+            rows.append([variant, len(seeds), *cells])
+        columns = ["core", "seeds", *(f"gap {gap}" for gap in self.gaps)]
+        columns += [f"{later}/{earlier}" for earlier, later in pairwise(self.gaps)]
+        return _table(f"Right choices, {title}", columns, rows)
 
-    def _differences(self) -> Grid:
-        """Return how much better ours is than each other variant at each gap."""
-        columns = ["ours against", "gap", "difference", "only ours", "only it", "p", "by seed"]
+    def _differences(self) -> TitledTable:
         rows = []
-        for variant, gap in self.cases():
-            found = paired_difference(self.select(OURS, gap), self.select(variant, gap))
+        for variant, gap in self.cases:
+            found = paired_difference(self._select(OURS, gap), self._select(variant, gap))
             if variant == OURS or found is None:
                 continue
             value, low, high = (100 * each for each in (found.value, *found.interval))
-            rows.append(
-                [
-                    variant,
-                    str(gap),
-                    f"{value:+.1f} ({low:+.1f} to {high:+.1f})",
-                    str(found.test.only_first),
-                    str(found.test.only_second),
-                    p_text(found.test.p_value),
-                    " ".join(f"{100 * each:+.0f}" for _, each in sorted(found.by_seed.items())),
-                ]
-            )
-        return Grid("Paired differences of right choices, in points", columns, rows)
+            difference = f"{value:+.1f} ({low:+.1f} to {high:+.1f})"
+            counts = found.test.only_first, found.test.only_second, p_text(found.test.p_value)
+            by_seed = " ".join(f"{100 * each:+.0f}" for _, each in sorted(found.by_seed.items()))
+            rows.append([variant, gap, difference, *counts, by_seed])
+        columns = ["ours against", "gap", "difference", "only ours", "only it", "p", "by seed"]
+        return _table("Paired differences of right choices, in points", columns, rows)
 
-    def _probes(self) -> Grid:
+    def _probes(self) -> TitledTable:
         others = [probe for probe in self.probes if probe != LIVE]
-        swapped = any(each.donor is not None for each in self.figures.choices)
+        donors = ["donor's"] if any(e.donor is not None for e in self.figures.choices) else []
         rows = []
-        for variant, gap in self.cases():
-            found = [self.select(variant, gap, probe) for probe in (LIVE, *others)]
+        for variant, gap in self.cases:
+            found = [self._select(variant, gap, probe) for probe in (LIVE, *others)]
             cells = [percent(pooled(each), 0) for each in found]
-            if swapped:
-                cells.append(percent(pooled(self.select(variant, gap, SWAP), donor=True), 0))
+            if donors:
+                cells.append(percent(pooled(self._select(variant, gap, SWAP), donor=True), 0))
             if any(found[1:]):
-                rows.append([variant, str(gap), *cells])
-        columns = ["core", "gap", LIVE, *others, *(["donor's"] if swapped else [])]
-        return Grid("Right choices by what is done to the memory, all tasks", columns, rows)
+                rows.append([variant, gap, *cells])
+        title = "Right choices by what is done to the memory, all tasks"
+        return _table(title, ["core", "gap", LIVE, *others, *donors], rows)
 
-    def _costs(self) -> Grid:
-        columns = ["core", "parameters", "of the policy", "trainings", "steps", "minutes"]
+    def _costs(self) -> TitledTable:
         rows = []
         for variant in self.variants:
             of = [training for training in self.figures.trainings if training.variant == variant]
-            minutes = fmean(training.minutes for training in of)
             steps = [training.steps for training in of]
+            minutes = fmean(training.minutes for training in of)
             errors = [each.validation_error for each in of if each.validation_error is not None]
-            rows.append(
-                [
-                    variant,
-                    _range([training.parameters for training in of]),
-                    _range([training.all_parameters for training in of]),
-                    str(len(of)),
-                    _range(steps),
-                    f"{minutes:.1f}",
-                    f"{60 * minutes / fmean(steps):.2f}",
-                    f"{fmean(errors):.3f}" if errors else "—",
-                ]
-            )
+            sizes = _range([each.parameters for each in of]), _range([e.all_parameters for e in of])
+            times = f"{minutes:.1f}", f"{60 * minutes / fmean(steps):.2f}"
+            error = f"{fmean(errors):.3f}" if errors else "—"
+            rows.append([variant, *sizes, len(of), _range(steps), *times, error])
         title = (
             "Trainings: means over all of them; error: of the actions in held-out demonstrations"
         )
-        return Grid(title, [*columns, "s a step", "error"], rows)
+        columns = ["core", "parameters", "of the policy", "trainings", "steps", "minutes"]
+        return _table(title, [*columns, "s a step", "error"], rows)
+
+    def draw(self) -> str:
+        """Return an SVG with a panel for each task, and one for each probe over all tasks.
+
+        The panel of exchanged memories shows the choices that followed the donor.
+        """
+        titles = {LIVE: "right choice", SWAP: "donor's choice, memory swapped"}
+        panels: dict[str, tuple[str, str | None]] = {}  # title -> probe, task
+        for probe in self.probes:
+            if probe == LIVE and len(self.tasks) > 1:
+                panels |= {task: (probe, task) for task in self.tasks}
+            else:
+                panels[titles.get(probe, f"right choice, {probe}")] = (probe, None)
+        return draw_rates(
+            {
+                title: [
+                    Point(variant, gap, pooled(found, donor=probe == SWAP))
+                    for variant, gap in self.cases
+                    if (found := self._select(variant, gap, probe, task))
+                ]
+                for title, (probe, task) in panels.items()
+            }
+        )
+
+
+def _table(title: str, columns: Sequence[str], rows: Iterable[Iterable[object]]) -> TitledTable:
+    """Return a table of which the widest column is wrapped first in a narrow terminal."""
+    table = compact_table(title, columns, rows)
+    for column in table.columns:
+        column.no_wrap = False
+    return table
 
 
 def _range(values: Sequence[int]) -> str:
-    """Return the smallest and the largest value, or the one that all have."""
     low, high = min(values), max(values)
     return f"{low:,}" if low == high else f"{low:,} to {high:,}"
-
-
-# The plot, and the table of a page.
-
-
-def draw_choices(report: Report) -> str:
-    """Return an SVG with a panel for each task, and one for each probe over all tasks.
-
-    The panel of exchanged memories shows the choices that followed the donor.
-    """
-    titles = {LIVE: "right choice", SWAP: "donor's choice, memory swapped"}
-    panels: dict[str, tuple[str, str | None]] = {}  # title -> probe, task
-    for probe in report.probes:
-        if probe == LIVE and len(report.tasks) > 1:
-            panels |= {task: (probe, task) for task in report.tasks}
-        else:
-            panels[titles.get(probe, f"right choice, {probe}")] = (probe, None)
-    return draw_rates(
-        {
-            title: [
-                Point(variant, gap, pooled(found, donor=probe == SWAP))
-                for variant, gap in report.cases()
-                if (found := report.select(variant, gap, probe, task))
-            ]
-            for title, (probe, task) in panels.items()
-        }
-    )
-
-
-def by_task(report: Report) -> str:
-    """Return a Markdown table with a row for each core, gap and probe, and a column for each task."""
-    rows = []
-    for variant, gap in report.cases():
-        for probe in report.probes:
-            found = [report.select(variant, gap, probe, task) for task in report.tasks]
-            seeds = _range([len(of_task) for of_task in found if of_task] or [0])
-            cells = [percent(pooled(each), 0) if each else "" for each in found]
-            if any(found):
-                rows.append([f"`{variant}`", str(gap), probe, seeds, *cells])
-    return markdown(["core", "gap", "memory", "seeds", *(f"`{t}`" for t in report.tasks)], rows)
-
-
-def main(arguments: Sequence[str]) -> None:
-    """Print the right choices in figures, in per cent, as a table for a page.
-
-    arguments: files of figures, as the study writes them.
-    """
-    print(by_task(Report(merged_figures([read_figures(Path(each)) for each in arguments]))))
-
-
-if __name__ == "__main__":
-    main(sys.argv[1:])

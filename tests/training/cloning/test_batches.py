@@ -44,7 +44,6 @@ def test_a_batch_has_windows_of_all_cameras(source: BatchSource) -> None:
     batch = take(source, 0, 1)[0]
     assert batch.inputs.images.keys() == {"head", "wrist"}
     assert batch.inputs.images["head"].shape == (4, 3, 3, 16, 16)
-    assert batch.num_images == 2 * 4 * 3
     assert batch.weights.shape == batch.actions.shape == (4, 3, 1, 3)
 
 

@@ -15,7 +15,7 @@ from torch import nn
 from ttm.datasets import WindowDataset
 from ttm.policy import PRESETS, Policy, UserError, load_checkpoint
 from ttm.policy.config import VisionConfig
-from ttm.training.batches import AfterBurnIn, BatchSource, Carried, FromZero, MemoryStart, Pick
+from ttm.training.batches import AfterBurnIn, BatchSource, Carried, FromZero, Pick
 from ttm.training.data import open_all, split
 from ttm.training.losses import TrainingBatch, cloning_losses
 from ttm.training.options import AugmentationConfig, InputDropoutConfig
@@ -43,7 +43,7 @@ def policy(windows: WindowDataset) -> Policy:
 
 
 def batches(
-    windows: WindowDataset, memory: MemoryStart, count: int, augment: bool = False
+    windows: WindowDataset, memory: FromZero, count: int, augment: bool = False
 ) -> list[TrainingBatch]:
     changes = AugmentationConfig() if augment else None
     source = BatchSource(windows, 2, 1, augmentation=changes, memory=memory)

@@ -156,7 +156,7 @@ def test_fine_tuning_keeps_the_relative_parts(policy: Policy) -> None:
     for same in ((), RELATIVE, ("arm=joints[0:2]",)):
         require_same_form(policy, asked(relative=same), "last.safetensors")
     absolute = Policy(policy.spec, PRESETS["tiny"])
-    with pytest.raises(UserError, match=r"say arm=joints, but last.* with none; leave them out"):
+    with pytest.raises(UserError, match=r"say arm=joints, but last.* has none; leave them out"):
         require_same_form(absolute, asked(relative=RELATIVE), "last.safetensors")
 
 

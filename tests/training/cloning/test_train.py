@@ -76,7 +76,7 @@ def test_tensorboard_shows_losses_speed_errors_and_images(
         "train/gradient_norm",
     } <= shown
     assert {
-        "throughput/images_per_s",
+        "throughput/steps_per_s",
         "validation/normalized/policy",
         "validation/arm/mean_action",
     } <= shown
@@ -90,7 +90,7 @@ def test_training_lowers_the_error(command: Make) -> None:
     assert result["training"]["policy"]["normalized"] < 0.95
 
 
-FROZEN = {"window": "episode", "freeze_vision": True, "augmented_versions": 2}
+FROZEN = {"window": "episode", "freeze_vision": True}
 
 
 @pytest.mark.parametrize(

@@ -62,5 +62,5 @@ def test_the_option_is_a_number_or_episode() -> None:
 
 @pytest.mark.parametrize("memory", ["carry", "burn-in"])
 def test_whole_episodes_have_no_memory_before_them(command: Make, memory: str) -> None:
-    with pytest.raises(UserError, match=rf"--memory is {memory}; leave --memory out"):
+    with pytest.raises(UserError, match=rf"without memory; leave --memory {memory} out"):
         command(window="episode", memory=memory).check()

@@ -135,7 +135,7 @@ def test_as_many_workers_are_taken_as_the_shared_memory_has_room_for() -> None:
     assert default_workers(64 << 20) == 0
     assert [default_workers(8 << 20, apart=apart) for apart in (24, 8)] == [3, 2]
     require_room(3, 8 << 20)
-    with pytest.raises(UserError, match=r"--workers 4 need 72 MiB .*has 64 MiB.*--shm-size"):
+    with pytest.raises(UserError, match=r"--workers 4 need 72 MiB .*has 64; .*--shm-size"):
         require_room(4, 8 << 20)
 
 
@@ -145,7 +145,7 @@ def test_without_shared_memory_no_worker_is_taken(
     monkeypatch.setattr(worker_processes, "SHARED_MEMORY", tmp_path / "shm")
     assert default_workers(1) == 0
     require_room(0, 1)
-    with pytest.raises(UserError, match=r"--workers 1 need .*shm has 0 MiB"):
+    with pytest.raises(UserError, match=r"--workers 1 need .*shm, which has 0;"):
         require_room(1, 1)
 
 
@@ -170,5 +170,5 @@ def test_a_training_with_workers_equals_one_without_also_when_resumed(
 
 def test_workers_without_frames_are_refused(command: Callable[..., TrainCommand]) -> None:
     training = command(init="shipped", freeze_vision=True, workers=2)
-    with pytest.raises(UserError, match=r"--workers is 2, but with --freeze-vision"):
+    with pytest.raises(UserError, match=r"--workers is 2, but --freeze-vision"):
         training.run()

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from ttm.training.options import Budget, WarmupCosine
+from ttm.training.options import Budget, OptimizerConfig
 
 
 def test_a_budget_ends_with_its_steps_or_its_minutes_whichever_is_first() -> None:
@@ -20,8 +20,8 @@ def test_one_limit_is_enough() -> None:
 
 
 def test_the_rate_rises_to_the_peak_and_falls_to_the_floor() -> None:
-    schedule = WarmupCosine(peak=1.0, warmup_steps=10, floor=0.1)
-    rates = [schedule.learning_rate(step, step / 1000) for step in range(1001)]
+    schedule = OptimizerConfig(warmup_steps=10, floor=0.1)
+    rates = [schedule.learning_rate(1.0, step, step / 1000) for step in range(1001)]
     assert rates[0] == pytest.approx(0.1)
     assert max(rates) == pytest.approx(1.0, abs=1e-3)
     assert rates.index(max(rates)) == 9
@@ -31,5 +31,5 @@ def test_the_rate_rises_to_the_peak_and_falls_to_the_floor() -> None:
 
 
 def test_a_short_training_warms_up_in_its_first_twentieth() -> None:
-    schedule = WarmupCosine(peak=1.0, warmup_steps=100)
-    assert schedule.learning_rate(4, 0.05) > 0.98
+    schedule = OptimizerConfig()
+    assert schedule.learning_rate(1.0, 4, 0.05) > 0.98

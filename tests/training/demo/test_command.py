@@ -13,7 +13,7 @@ from ttm.policy import PRESETS, Policy, UserError, load_checkpoint, save_checkpo
 from ttm.sim import load_evaluation
 from ttm.sim.kitchen.spec import SPEC
 from ttm.sim.tasks.table import instructions_of
-from ttm.training.demo import DemoCommand, MemoryDemo, Steps
+from ttm.training.demo import Demo, DemoCommand, Steps
 
 
 @pytest.fixture
@@ -73,13 +73,12 @@ def test_a_policy_that_knows_no_memory_task_is_told_in_one_line(
     start: Path, tmp_path: Path
 ) -> None:
     command = smallest(start, tmp_path)
-    assert MemoryDemo(command, str(start)).problem == ""
+    assert Demo(command).problem == ""
     policy, _ = load_checkpoint(start)
     policy.known_instructions.clear()
     save_checkpoint(start, policy, {})
-    problem = MemoryDemo(command, str(start)).problem
+    problem = Demo(command).problem
     assert "start.safetensors was not trained to “pick up the object on the side" in problem
-    assert "untrained" in MemoryDemo(command, "none").problem
 
 
 def test_every_step_is_numbered_and_reported(capsys: pytest.CaptureFixture[str]) -> None:
@@ -100,9 +99,9 @@ def test_every_step_is_numbered_and_reported(capsys: pytest.CaptureFixture[str])
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"ros_episodes": 30}, "--ros-episodes is 30; give 1 to 25"),
-        ({"memory_episodes": 3}, "--ros-episodes is 5; give 1 to 3"),
-        ({"memory_task": "pick"}, "--memory-task is 'pick'; give one of side_shown, colour_shown"),
+        ({"ros_episodes": 30}, "--ros-episodes is 30; give 25 or less"),
+        ({"memory_episodes": 3}, "--ros-episodes is 5; give 3 or less"),
+        ({"checkpoint": "none"}, "--checkpoint is none, which has no vision"),
         ({"gap": -1}, "--gap is -1; give 0 or more"),
     ],
 )

@@ -90,9 +90,7 @@ def test_a_file_gives_options_and_alone_those_that_are_seldom_changed(tmp_path: 
     with pytest.raises(SystemExit):
         parse(["robot", "--max-yaw-accel-rad-s2", "2"])
     file.write_text("max-yaw-acel-rad-s2: 2\n")
-    with pytest.raises(
-        UserError, match=r"'max-yaw-acel-rad-s2'; did you mean max-yaw-accel-rad-s2"
-    ):
+    with pytest.raises(UserError, match=r"no option 'max-yaw-acel-rad-s2'"):
         parse(["robot", "--config", str(file)])
 
 

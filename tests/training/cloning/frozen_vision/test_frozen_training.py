@@ -139,8 +139,6 @@ def test_frozen_batch_norm_keeps_its_statistics(
     ("options", "message"),
     [
         ({"freeze_vision": True}, "--freeze-vision keeps the vision of a checkpoint; name one"),
-        ({"augmented_versions": 3}, "augmented-versions is 3, which needs --freeze-vision"),
-        ({"augmented_versions": 0}, "augmented-versions is 0"),
         ({"recall_weight": 2.0}, "give --freeze-vision too, or leave it out"),
         ({"recall_weight": -1.0}, "recall-weight is -1.0"),
         ({"weigh_changes": 0.0}, "weigh-changes is 0.0"),

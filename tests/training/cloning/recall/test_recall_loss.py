@@ -47,9 +47,9 @@ def features_of(episodes: EpisodeDataset, spec: PolicySpec) -> EpisodeFeatures:
 def test_codes_are_white_and_tell_scenes_apart(cue: Path, spec: PolicySpec) -> None:
     episodes = open_dataset(cue)
     codes = tick_codes(features_of(episodes, spec), [TICKS] * 12, seed=0)
-    assert codes.shape == (1, 12 * TICKS, 3)  # three directions: from each first frame to the other
+    assert codes.shape == (12 * TICKS, 3)  # three directions: from each first frame to the other
     assert torch.equal(codes, tick_codes(features_of(episodes, spec), [TICKS] * 12, seed=0))
-    by_episode = codes[0].view(12, TICKS, 3)
+    by_episode = codes.view(12, TICKS, 3)
     torch.testing.assert_close(by_episode[:, 1:], by_episode[:1, 1:2].expand(12, TICKS - 1, 3))
     shown = by_episode[:, 0] - by_episode[:, 1]
     torch.testing.assert_close(shown[0], shown[3])

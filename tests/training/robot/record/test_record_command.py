@@ -71,7 +71,7 @@ def test_mistakes_are_told_before_anything_starts(tmp_path: Path) -> None:
         RecordCommand(policy="policy_node").run()
     with pytest.raises(UserError, match="--task is one of the simulated robot; add --sim"):
         RecordCommand(task="pick").run()
-    with pytest.raises(UserError, match="--checkpoint is a policy for the simulated robot; add"):
+    with pytest.raises(UserError, match="--checkpoint is for --sim"):
         RecordCommand(checkpoint=Path("shipped")).run()
     with pytest.raises(UserError, match="--checkpoint starts a policy; leave out --policy"):
         RecordCommand(sim=True, checkpoint=Path("shipped"), policy="policy_node").run()

@@ -47,9 +47,9 @@ def test_no_episode_has_the_seed_of_a_demonstration(
     assert max(effort.demonstrations for effort in EFFORTS.values()) < min(asked) / 100
 
 
-def test_an_unknown_level_names_the_nearest() -> None:
+def test_an_unknown_level_is_an_error() -> None:
     assert environment_id("GoToObjS6") == "BabyAI-GoToObjS6-v1"
-    with pytest.raises(UserError, match=r"'GotoLocl'.*nearest are .*GoToLocal"):
+    with pytest.raises(UserError, match=r"--level is 'GotoLocl'; give one of .*GoToLocal"):
         environment_id("GotoLocl")
 
 

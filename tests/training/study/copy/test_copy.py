@@ -168,7 +168,6 @@ def test_the_table_says_what_is_not_perfect_and_never_rounds_up() -> None:
     assert cells["digits"] == ["99.9", "100.0"]
     assert cells["whole"] == ["99.9", "100.0"]
     assert cells["samples"] == [">11,200", "11,200"]
-    assert cells["paper"] == ["—", "6,200"]
 
 
 def test_the_command_compares_cores_and_writes_json(

@@ -13,7 +13,7 @@ from ttm.training import cli
 pytest.importorskip("minigrid")
 
 from ttm.sim.results import Rate
-from ttm.training.study.common import write_plot
+from ttm.training.console import write_given
 from ttm.training.study.minigrid_study import (
     ActingResult,
     CoreResult,
@@ -30,7 +30,7 @@ PANELS = {
 
 def test_the_same_figures_give_the_same_file(tmp_path: Path) -> None:
     for name in ("first.svg", "second.svg"):
-        write_plot(tmp_path / "new" / name, draw_panels(PANELS))
+        write_given(tmp_path / "new" / name, draw_panels(PANELS), "--plot")
     first, second = sorted((tmp_path / "new").iterdir())
     assert first.read_bytes() == second.read_bytes()
     assert "best, tlb: 88 % of 8" in first.read_text()
@@ -67,6 +67,6 @@ def test_a_plot_that_cannot_be_written_is_an_error(
 ) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(UserError, match=r"cannot write .*give another file with --plot"):
-        write_plot(tmp_path / "file" / "plot.svg", draw_panels(PANELS))
+        write_given(tmp_path / "file" / "plot.svg", draw_panels(PANELS), "--plot")
     assert cli.main(["study", "babyai", "--plot", "plot.png"]) == cli.EXIT_USER_ERROR
     assert "--plot is plot.png; give a file that ends with .svg" in capsys.readouterr().err

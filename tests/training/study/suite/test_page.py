@@ -14,7 +14,6 @@ from ttm.training.study.suite import parse_variant, suite_cores
 from ttm.training.study.suite_report import (
     OURS,
     Report,
-    by_task,
     merged_figures,
     read_figures,
 )
@@ -39,12 +38,14 @@ def test_the_study_would_compare_the_same_cores_today(name: str) -> None:
         assert variant.num_parameters(core, *sizes) == training.parameters
 
 
-def test_the_table_has_a_row_for_each_core_gap_and_probe() -> None:
-    rows = [
-        [cell.strip() for cell in row.split("|")[1:-1]] for row in by_task(report()).split("\n")
-    ]
-    assert rows[0][:5] == ["core", "gap", "memory", "seeds", "`colour_shown`"]
-    assert ["`lstm`", "15", "live", "3", "41 (36 to 47)", "100 (98 to 100)"] in [
-        r[:6] for r in rows
-    ]
-    assert {tuple(row[:3]) for row in rows} >= {("`ours`", "15", "swap"), ("`none`", "45", "live")}
+def test_the_tables_have_the_rates_of_each_core_gap_and_probe() -> None:
+    tables = {
+        table.heading: list(zip(*(column.cells for column in table.columns), strict=True))
+        for table in report().tables()
+    }
+    live = {row[0]: row for row in tables["Right choices, colour_shown"]}
+    assert live["lstm"][:3] == ("lstm", "3", "124/300 41 (36 to 47)")
+    probes = {
+        tuple(row[:2]) for row in tables["Right choices by what is done to the memory, all tasks"]
+    }
+    assert ("ours", "15") in probes

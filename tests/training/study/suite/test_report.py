@@ -10,16 +10,15 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from ttm.datasets.console import TitledTable
 from ttm.policy import UserError
 from ttm.sim.results import wilson_interval
 from ttm.training.study.suite import StudySuiteCommand
 from ttm.training.study.suite_report import (
     Choices,
     Figures,
-    Grid,
     Report,
     Training,
-    draw_choices,
     merged_figures,
     paired_difference,
     read_figures,
@@ -53,33 +52,35 @@ SETTINGS = {"steps": 60, "window": "episode", "batch_size": 16, "recall_weight":
 FIGURES = Figures(SETTINGS, TRAININGS, CHOICES)
 
 
-def grid(title: str) -> Grid:
-    (found,) = (each for each in Report(FIGURES).grids() if title in each.title)
+def table(title: str, figures: Figures = FIGURES) -> TitledTable:
+    (found,) = (each for each in Report(figures).tables() if title in each.heading)
     return found
+
+
+def columns(table: TitledTable) -> list[str]:
+    return [str(column.header) for column in table.columns]
+
+
+def rows(table: TitledTable) -> list[list[str]]:
+    return [list(row) for row in zip(*(column.cells for column in table.columns), strict=True)]
 
 
 def test_rates_are_over_tasks_and_seeds_and_by_task() -> None:
     low, high = wilson_interval(14, 16)
-    every = {row[0]: row for row in grid("Right choices, all tasks").rows if row[0] == "ours"}[
-        "ours"
-    ]
-    assert grid("Right choices, all tasks").columns == [
-        "core",
-        "seeds",
-        "gap 15",
-        "gap 45",
-        "45/15",
-    ]
+    found = table("Right choices, all tasks")
+    (every,) = (row for row in rows(found) if row[0] == "ours")
+    assert columns(found) == ["core", "seeds", "gap 15", "gap 45", "45/15"]
     assert every[1:3] == ["2", f"14/16 88 ({100 * low:.0f} to {100 * high:.0f})"]
     assert every[3].startswith("2/4 50 ")
     assert every[3].endswith("*")  # one seed and task of four
     assert every[4] == f"{0.5 / 0.875:.2f}"
-    assert [row[0] for row in grid("Right choices, shell").rows] == ["ours", "none"]
-    assert grid("Right choices, shell").rows[1][2] == "—"
+    shell = rows(table("Right choices, shell"))
+    assert [row[0] for row in shell] == ["ours", "none"]
+    assert shell[1][2] == "—"
 
 
 def test_differences_are_of_equal_states_and_seeds() -> None:
-    (row,) = grid("Paired differences").rows
+    (row,) = rows(table("Paired differences"))
     assert row[:2] == ["none", "15"]
     assert row[2].startswith("+37.5 (")
     assert row[3:5] == ["4", "1"]  # only ours chose right in 3 + 1 states, only none in 1
@@ -101,9 +102,9 @@ def test_the_interval_of_a_difference_is_that_of_agresti_and_min() -> None:
 
 
 def test_the_donors_choices_are_told() -> None:
-    found = grid("what is done to the memory")
-    assert found.columns == ["core", "gap", "live", "swap", "donor's"]
-    assert found.rows[0][-1].startswith("75 (")
+    found = table("what is done to the memory")
+    assert columns(found) == ["core", "gap", "live", "swap", "donor's"]
+    assert rows(found)[0][-1].startswith("75 (")
 
 
 def test_every_row_has_its_name_in_a_terminal_of_80_characters() -> None:
@@ -112,19 +113,15 @@ def test_every_row_has_its_name_in_a_terminal_of_80_characters() -> None:
         Choices("ours", 0, "count", 15, probe, 0, 100, 50, donor, 0, None)
         for probe, donor in (("erase", None), ("freeze", None), ("swap", 50))
     ]
-    (table,) = (
-        each
-        for each in Report(replace(FIGURES, choices=[*CHOICES[:1], *probes])).grids()
-        if "what is done to the memory" in each.title
-    )
     console = Console(width=80, record=True, file=StringIO())
-    console.print(table.for_terminal())
+    figures = replace(FIGURES, choices=[*CHOICES[:1], *probes])
+    console.print(table("what is done to the memory", figures))
     assert re.search(r"^ *ours +15 +100 \(", console.export_text(), re.MULTILINE)
 
 
 def test_costs_are_means_over_the_seeds() -> None:
-    rows = {row[0]: row for row in grid("Trainings").rows}
-    assert rows["ours"][1:] == ["100", "200", "2", "60", "3.0", "3.00", "0.250"]
+    by_core = {row[0]: row for row in rows(table("Trainings"))}
+    assert by_core["ours"][1:] == ["100", "200", "2", "60", "3.0", "3.00", "0.250"]
 
 
 def test_studies_of_one_task_each_are_reported_together() -> None:
@@ -139,16 +136,15 @@ def test_studies_of_one_task_each_are_reported_together() -> None:
         ),
     ]
     report, whole = Report(merged_figures(parts)), Report(FIGURES)
-    assert report.grids()[:-1] == whole.grids()[:-1]
+    assert list(map(rows, report.tables()[:-1])) == list(map(rows, whole.tables()[:-1]))
     assert "6 trainings of 60 to 90 steps of 16 episodes" in report.heading()
-    assert report.grids()[-1].rows[0][:5] == ["ours", "100", "200", "4", "60 to 90"]
-    assert report.grids()[-1].rows[0][5:7] == ["3.0", f"{180 / 75:.2f}"]
+    costs = rows(report.tables()[-1])[0]
+    assert costs[:5] == ["ours", "100", "200", "4", "60 to 90"]
+    assert costs[5:7] == ["3.0", f"{180 / 75:.2f}"]
 
 
 def test_the_same_evaluation_in_two_studies_is_told() -> None:
-    with pytest.raises(
-        UserError, match=r"hold ours, seed 0, in count at a gap of 15 \(live\); leave"
-    ):
+    with pytest.raises(UserError, match=r"hold ours, seed 0, in count at a gap of 15 \(live\)"):
         merged_figures([FIGURES, FIGURES])
 
 
@@ -156,7 +152,7 @@ def test_figures_can_be_read_again(tmp_path: Path) -> None:
     path = tmp_path / "figures.json"
     path.write_text(FIGURES.to_json())
     assert read_figures(path) == FIGURES
-    assert draw_choices(Report(read_figures(path))) == draw_choices(Report(FIGURES))
+    assert Report(read_figures(path)).draw() == Report(FIGURES).draw()
 
 
 def test_figures_from_before_windows_could_be_chosen_are_of_whole_episodes(tmp_path: Path) -> None:
@@ -174,7 +170,7 @@ def test_the_heading_tells_the_windows() -> None:
 
 def test_each_task_has_a_panel() -> None:
     """What is known of some tasks alone is not mixed with what is known of all."""
-    svg = draw_choices(Report(FIGURES))
+    svg = Report(FIGURES).draw()
     titles = re.findall(r"<text[^>]*>((?:count|shell|right choice|donor)[^<]*)</text>", svg)
     assert titles == ["count", "shell", "donor's choice, memory swapped"]
 
@@ -183,12 +179,12 @@ def test_table_and_plot_are_drawn_again_without_the_folder(
     finished: StudySuiteCommand, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     figures, plot = finished.out / "figures.json", tmp_path / "suite.svg"
-    assert replace(finished, data=()).run() == 0
+    assert replace(finished, data=(), plot=tmp_path / "first.svg").run() == 0
     first = capsys.readouterr().out
     again = replace(finished, figures=(figures,), plot=plot, out=tmp_path / "nothing")
     assert again.run() == 0
     assert capsys.readouterr().out == first
-    assert plot.read_text() == (finished.out / "choices.svg").read_text()
+    assert plot.read_text() == (tmp_path / "first.svg").read_text()
     assert "right choice" in plot.read_text()
     assert not again.out.exists()
     assert str(finished.data[0]) not in figures.read_text()
