@@ -120,7 +120,7 @@ def test_a_drift_is_found_and_its_size() -> None:
     assert drifting.drift.value == pytest.approx(expected, abs=0.05)
     assert drifting.norm_growth.value == pytest.approx(expected, abs=0.02)
     assert drifting.drift.low < drifting.drift.value < drifting.drift.high
-    assert [(found.first, found.stop) for found in still.kept][-1] == (280, 300)
+    assert [(found["first"], found["stop"]) for found in still.kept][-1] == (280, 300)
     assert "holds: error of the last 100 ticks 1.0" in still.in_words()
 
 
