@@ -110,8 +110,8 @@ class Line:
     what: str
     value: float | None
     digits: int
-    bar: str
-    holds: bool | None
+    bar: str = ""
+    holds: bool | None = None
     """Whether it meets the bar; None if there is none, or no value."""
 
 

@@ -34,7 +34,7 @@ from ttm.policy.engines import cpu_threads
 from ttm.policy.errors import UserError, options, require_above_0, require_at_least, require_some
 from ttm.policy.spec import ActionPart, CameraSpec, PolicySpec, ProprioceptionSpec
 from ttm.training.batches import BatchSource, FromZero
-from ttm.training.bench.common import Cell, Figures, Report, decimals
+from ttm.training.bench.common import BenchCommand, Cell, Figures, Report, decimals, repeated
 from ttm.training.options import AugmentationConfig
 
 Storage = Literal["ram", "raw", "gzip", "jpeg"]
@@ -42,23 +42,16 @@ Storage = Literal["ram", "raw", "gzip", "jpeg"]
 CAMERA, VECTOR = "head", "joints"
 EPISODES, TICKS = 8, 32
 JPEG_QUALITY = 90
-DETAIL = 20
-"""Pixels between two random values of a picture: cameras are smooth at this scale.
-
-JPEGs are then as large as those of photographs."""
-NOISE = 2.0
-"""The standard deviation of a sensor's noise."""
+DETAIL, NOISE = 20, 2.0
+"""Pixels between two random values of a picture, and the standard deviation of a sensor's noise: JPEGs are
+then as large as those of photographs."""
 
 BATCH_SIZE, WINDOW = 16, 8
 """Windows in a batch, and ticks in a window."""
-STEP_S = 0.1
-"""How long a training step lasts besides, as on a GPU, for the share of it that is waited."""
-STEPS = 8
-"""Steps over which that share is taken."""
-WARM_UP = 2
-"""Batches that are not counted."""
-SECTIONS_WARM_UP = 8
-"""Windows of each open section that are not counted."""
+STEP_S, STEPS = 0.1, 8
+"""How long a training step lasts besides, as on a GPU, and the steps over which waiting is measured."""
+WARM_UP, SECTIONS_WARM_UP = 2, 8
+"""Batches that are not counted, and windows of each open section."""
 WINDOWS_IN_A_LANE = 8 * SECTION
 """So long are the lanes of windows from files at least: the demos come so many times in the data set,
 each time as others, of which nothing is kept."""
@@ -69,16 +62,14 @@ NOTES = f"""\
   frames      as they are stored, and the side to which they are resized, in pixels.
   kB          size of a frame in the file, in thousands of bytes.
   workers     processes that make batches; 0: a thread of the training's process.
-  windows/s   windows a second, augmented, while nothing else is done.
-  per core    windows per second of processor time.
+  windows/s   windows a second, augmented, while nothing else is done; per core: by processor time.
   waiting     portion of a training step that is waited, if it takes {STEP_S * 1e3:g} ms besides.
 """
 READING_NOTES = """\
   Windows per second of processor time, read in turns in one process, neither resized nor augmented.
-  ours: in the order of a training, from files in sections.
-  robomimic: its SequenceDataset in random order, with hdf5_cache_mode "all" for ram and None for files.
+  ours: in the order of a training, from files in sections. robomimic: its SequenceDataset in random
+  order, with hdf5_cache_mode "all" for ram and None for files.
 """
-NOT_THERE = "robomimic is not installed here, so that nothing is compared with it."
 
 
 @dataclass(frozen=True)
@@ -93,15 +84,10 @@ class FrameSize:
     def parsed(cls, text: str) -> FrameSize:
         """Read a size such as 224, or 480x640:224. Raises `UserError` if it is none."""
         found = re.fullmatch(r"(\d+)(?:x(\d+)(?=:))?(?::(\d+))?", text)
-        height, width, side = (
-            (int(part or found[1]) for part in found.groups()) if found else (0,) * 3
-        )
-        if min(height, width, side) < 1:
-            raise UserError(
-                f"--sizes has '{text}'; give a side such as 224, or height x width : side of the "
-                "network's frames, such as 480x640:224"
-            )
-        return cls(height, width, side)
+        sizes = [int(part or found[1]) for part in found.groups()] if found else [0]
+        if min(sizes) < 1:
+            raise UserError(f"--sizes has '{text}'; give a side such as 224, or 480x640:224")
+        return cls(*sizes)
 
     @property
     def is_resized(self) -> bool:
@@ -160,30 +146,24 @@ class Case:
 
     def __init__(self, path: Path, size: FrameSize, storage: Storage, shuffle: int) -> None:
         """path: a file of `write_data`. shuffle: see `BenchLoaderCommand`."""
-        self._path, self._storage = path, storage
-        in_memory = storage == "ram"
+        self._path, self._storage, in_memory = path, storage, storage == "ram"
         episodes = open_dataset(path)
-        times = -(-shuffle * BATCH_SIZE * WINDOWS_IN_A_LANE // episodes.num_ticks)
-        if not in_memory and times:
+        if not in_memory and shuffle:
+            times = -(-shuffle * BATCH_SIZE * WINDOWS_IN_A_LANE // episodes.num_ticks)
             episodes = EpisodeDataset(list(episodes) * times, episodes.spec, source=str(path))
-        cache: Literal["ram", "none"] = "ram" if in_memory else "none"
         resized = {CAMERA: (size.side, size.side)}
+        cache: Literal["ram", "none"] = "ram" if in_memory else "none"
         self.windows = WindowDataset(episodes, WINDOW, resize_to=resized, cache=cache)
         self._memory = FromZero(None if in_memory else shuffle or None)
         self._warm_up = WARM_UP + (self._memory.apart or 0) * SECTIONS_WARM_UP
         self._named = {"size": size.text, "storage": storage}
 
+    def _source(self, **how: Any) -> BatchSource:
+        return BatchSource(self.windows, BATCH_SIZE, 0, memory=self._memory, **how)
+
     def loading(self, workers: int, seconds: float) -> Figures:
         """Time batches, augmented as in a training, that are made by so many workers."""
-        source = BatchSource(
-            self.windows,
-            BATCH_SIZE,
-            0,
-            augmentation=AugmentationConfig(),
-            memory=self._memory,
-            workers=workers,
-        )
-        batches = source.batches(0)
+        batches = self._source(augmentation=AugmentationConfig(), workers=workers).batches(0)
         with closing(batches):  # type: ignore[type-var]
             for _ in range(self._warm_up):
                 next(batches)
@@ -191,9 +171,7 @@ class Case:
             waited = 0.0
             for _ in range(STEPS):
                 time.sleep(STEP_S)
-                begun = time.perf_counter()
-                next(batches)
-                waited += time.perf_counter() - begun
+                waited += float(repeated(partial(next, batches), 1)[0])
         return {
             **self._named,
             "frame_kb": self._path.stat().st_size / (EPISODES * TICKS) / 1e3,
@@ -210,9 +188,8 @@ class Case:
         Ours come in the order of a training, and before it augments them; robomimic's in random order,
         as its trainings have them.
         """
-        theirs = sequence_dataset(self._path, self._storage, WINDOW)
-        rng = np.random.default_rng(0)
-        recent = BatchSource(self.windows, BATCH_SIZE, 0, memory=self._memory).recent_frames()
+        theirs, rng = sequence_dataset(self._path, self._storage, WINDOW), np.random.default_rng(0)
+        recent = self._source().recent_frames()
         picks = self._memory.picks(self.windows, BATCH_SIZE, seed=0, first_batch=0)
         ours = (self.windows.gather_at(pick.places, recent=recent) for pick in picks)
 
@@ -223,9 +200,7 @@ class Case:
         for _ in range(self._warm_up):
             next(ours)
         readers: list[Callable[[], object]] = [partial(next, ours), robomimics]
-        turns = [
-            [read_for(seconds / TURNS, read)[:2] for read in readers] for _ in range(TURNS + 1)
-        ]
+        turns = [[read_for(seconds / TURNS, r)[:2] for r in readers] for _ in range(TURNS + 1)]
         counts, spent = np.sum(turns[1:], axis=0).T  # the first turn warms up
         mine, robomimic = (counts / spent).tolist()
         return {**self._named, "ours": mine, "robomimics": robomimic, "ratio": mine / robomimic}
@@ -262,7 +237,7 @@ def sequence_dataset(path: Path, storage: Storage, window: int) -> Any:
 
 
 @dataclass(frozen=True)
-class BenchLoaderCommand:
+class BenchLoaderCommand(BenchCommand):
     """Time the batches of a training, with frames from memory and from files.
 
     Episodes of random smooth pictures are written to a temporary folder, which takes up to a
@@ -280,15 +255,12 @@ class BenchLoaderCommand:
     """Numbers of worker processes, as `ttm train --workers` has them."""
     shuffle: int = 6
     """Batches from one window of a section to the next, as `ttm train` has them for frames from
-    files; 0 draws windows from all data. More take longer until the first sections are used up, which is
-    not timed, and read as often afterwards."""
+    files; 0 draws windows from all data."""
     seconds: float = 3.0
     """How long each case is timed."""
-    json: Path | None = None
-    """Also write all figures to this file."""
 
-    def run(self) -> int:
-        """Time all cases on one thread, print tables, and write the figures."""
+    def measure(self, report: Report) -> None:
+        """Time all cases on one thread."""
         require_some(options(self, "sizes", "storages", "workers"))
         require_above_0(options(self, "seconds"))
         require_at_least(0, options(self, "shuffle") | {"--workers": min(self.workers)})
@@ -305,7 +277,6 @@ class BenchLoaderCommand:
                     reading.append(case.reading(self.seconds))
                 case.windows.frames.close()
                 path.unlink()
-        report = Report(self.json, batch_size=BATCH_SIZE, window=WINDOW, reading=reading)
         names: dict[str, Cell] = {"frames": "{size}", "from": "{storage}"}
         times: dict[str, Cell] = {
             "kB": "{frame_kb:.0f}",
@@ -314,12 +285,10 @@ class BenchLoaderCommand:
             "per core": lambda row: decimals(row["windows_per_core_s"], 0),
             "waiting": "{waiting:.0%}",
         }
-        ratios = {"ours": "{ours:.0f}", "robomimic": "{robomimics:.0f}", "ratio": "{ratio:.2f}"}
-        report.rows("loading", "Batches of a training", {**names, **times}, loading, NOTES)
+        report.rows("loading", "Batches of a training", names | times, loading, NOTES)
         if reading:
+            ratios = {"ours": "{ours:.0f}", "robomimic": "{robomimics:.0f}", "ratio": "{ratio:.2f}"}
             title = "Reading alone, beside robomimic"
-            report.rows("reading", title, {**names, **ratios}, reading, READING_NOTES)
+            report.rows("reading", title, names | ratios, reading, READING_NOTES)
         elif not is_installed():
-            report.text(NOT_THERE)
-        report.write()
-        return 0
+            report.text("robomimic is not installed here, so that nothing is compared with it.")
