@@ -10,7 +10,7 @@ are those of the demonstrator, as in validation.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from itertools import chain as joined
 from pathlib import Path
@@ -19,9 +19,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 import torch
-from matplotlib import colormaps
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
 from torch import Tensor
 
 from ttm.datasets.dataset import VectorStatistics, dataset_statistics
@@ -29,12 +26,11 @@ from ttm.datasets.windows import WindowDataset, policy_inputs, resized_spec
 from ttm.policy.checkpoint import load_checkpoint
 from ttm.policy.cores.core import reset_where
 from ttm.policy.errors import UserError, options, require_at_least, require_some
-from ttm.policy.files import write_json
 from ttm.policy.inputs import FeatureMaps
 from ttm.policy.policy import PREVIOUS_ACTION, Policy
-from ttm.sim.shipped import SHIPPED, checkpoint_path
+from ttm.sim.shipped import checkpoint_path
 from ttm.sim.workers import usable_cores
-from ttm.training.bench.common import Cell, Figures, Report, rows_table
+from ttm.training.bench.common import BenchCommand, Cell, Figures, Report, rows_table
 from ttm.training.data import open_all, split
 from ttm.training.validation import squared_errors
 
@@ -114,7 +110,7 @@ class DriftRuns:
     """(C, T): True at the first tick of every episode but the first of the chain."""
 
 
-def measure(
+def run_chains(
     policy: Policy, episodes: WindowDataset, statistics: VectorStatistics, chains: list[Chain]
 ) -> DriftRuns:
     """Run `policy`, in evaluation mode, over `chains`.
@@ -320,76 +316,40 @@ def summarize(runs: DriftRuns, bin_ticks: int, seed: int = SEED) -> DriftSummary
     )
 
 
-def draw_drift(summaries: Mapping[str, DriftSummary], path: Path) -> None:
-    """Write a PNG of norms and errors. summaries: name in the legend -> summary.
-
-    A memory that is kept has a solid line, with a band of one standard error on either side.
-    """
-    figure = Figure(figsize=(11, 4.8), dpi=130, layout="constrained")
-    FigureCanvasAgg(figure)
-    titles = {"norm": "mean norm of a memory token", "error": "action error (standard deviations)"}
-    for axes, (what, title) in zip(figure.subplots(1, 2), titles.items(), strict=True):
-        for number, (name, summary) in enumerate(summaries.items()):
-            colour = colormaps["tab10"](number)
-            for bins, style, label in ((summary.kept, "-", name), (summary.control, "--", None)):
-                ticks = [(found["first"] + found["stop"]) / 2 for found in bins]
-                means = np.array([found[what] for found in bins])
-                axes.plot(ticks, means, style, color=colour, label=label)
-                if style == "-":
-                    spread = np.array([found[f"{what}_deviation"] for found in bins])
-                    axes.fill_between(
-                        ticks, means - spread, means + spread, color=colour, alpha=0.15
-                    )
-        axes.plot([], [], "--", color="grey", label="the same, memory reset at every seam")
-        axes.set(title=title, xlabel="ticks since the memory was empty", ylim=(0, None))
-        axes.grid(alpha=0.25)
-    figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=4)
-    figure.savefig(path)
-
-
-@dataclass(frozen=True)
-class BenchDriftCommand:
+@dataclass(frozen=True, kw_only=True)
+class BenchDriftCommand(BenchCommand):
     """Measure whether a memory drifts in episodes that are much longer than those trained on.
 
     Lays recorded episodes end to end, as chains of --ticks ticks. The memory continues from one episode
     to the next while the instruction changes, so that ticks differ in the age of the memory alone. For
     comparison, the same ticks run with the memory reset at the start of every episode, as in use. Prints
-    a table and a verdict; writes drift.png and drift.json to OUT.
+    a table and a verdict.
     """
 
     data: tuple[str, ...]
     """Episodes: HDF5 files, folders of them, or globs in quotes."""
     checkpoint: tuple[Path, ...] = (Path("shipped"),)
     """One or more checkpoints; `shipped` is the policy that comes with the project."""
-    out: Path = Path("runs/drift")
-    """Folder for the chart and the figures."""
     ticks: int = 300
     """Length of a chain."""
     chains: int = 64
     """Number of chains; more of them make the intervals narrower."""
     bin: int = 20
-    """Ticks in one row of the table and one point of the chart."""
+    """Ticks in one row of the table."""
     filter: str = "valid"
     """The mask of the episodes. Where there are no masks, every tenth episode is "valid"."""
 
-    def run(self) -> int:
-        """Measure the checkpoints one after the other; write drift.png and drift.json."""
+    def measure(self, report: Report) -> None:
+        """Measure the checkpoints one after the other."""
         require_at_least(1, options(self, "ticks", "chains", "bin"))
         require_some(options(self, "checkpoint"))
         torch.set_num_threads(usable_cores())
-        report = Report()
-        summaries = {}
-        for name, path in named_checkpoints(self.checkpoint).items():
-            summaries[name] = self._summary(path)
-            print_drift(report, name, summaries[name])
-        chart, figures = self.out / "drift.png", self.out / "drift.json"
-        self.out.mkdir(parents=True, exist_ok=True)
-        draw_drift(summaries, chart)
-        used = {"data": list(self.data), "ticks": self.ticks, "chains": self.chains, "seed": SEED}
-        checkpoints = {name: summary.to_json() for name, summary in summaries.items()}
-        write_json(figures, {"options": used, "checkpoints": checkpoints})
-        report.text(f"chart: {chart}; figures: {figures}")
-        return 0
+        report.figures |= {"data": self.data, "ticks": self.ticks, "chains": self.chains}
+        report.figures["checkpoints"] = {}
+        for checkpoint in self.checkpoint:
+            summary = self._summary(checkpoint_path(checkpoint))
+            report.figures["checkpoints"][str(checkpoint)] = summary.to_json()
+            print_drift(report, str(checkpoint), summary)
 
     def _summary(self, path: Path) -> DriftSummary:
         """Load one checkpoint and run it over the chains. Raises `UserError` if the data does not fit it."""
@@ -397,26 +357,17 @@ class BenchDriftCommand:
         opened = open_all(self.data, like=policy.spec)
         sizes = {camera.name: (camera.height, camera.width) for camera in policy.spec.cameras}
         episodes = split(opened, self.filter)
-        policy.spec.require_compatible(
-            resized_spec(episodes.spec, sizes), ours=str(path), theirs=episodes.source
-        )
+        seen = resized_spec(episodes.spec, sizes)
+        policy.spec.require_compatible(seen, ours=str(path), theirs=episodes.source)
         if not len(episodes):
             raise UserError(
                 f"{episodes.source}: no episode is in mask '{self.filter}'; give another --filter"
             )
         longest = max(episode.num_samples for episode in episodes)
         windows = WindowDataset(episodes, longest, pad="none", resize_to=sizes)
-        seen = dataset_statistics(episode for dataset in opened for episode in dataset)
+        actions = dataset_statistics(joined.from_iterable(opened)).actions
         chains = lay_chains(windows.episode_lengths, self.chains, self.ticks, SEED)
-        return summarize(measure(policy, windows, seen.actions, chains), self.bin)
-
-
-def named_checkpoints(checkpoints: Sequence[Path]) -> dict[str, Path]:
-    """Return short name -> file. Trainings give their files equal names, so names include the folder."""
-    names = [c.stem if str(c) == SHIPPED else f"{c.parent.name}/{c.stem}" for c in checkpoints]
-    if len(set(names)) < len(names):
-        names = [str(checkpoint) for checkpoint in checkpoints]
-    return {name: checkpoint_path(c) for name, c in zip(names, checkpoints, strict=True)}
+        return summarize(run_chains(policy, windows, actions, chains), self.bin)
 
 
 def print_drift(report: Report, name: str, summary: DriftSummary) -> None:
