@@ -60,7 +60,6 @@ class Sizes:
     """What is compared, and at which sizes. There is one token a tick."""
 
     width: int
-    """Channels of a token."""
     ticks: int
     """T: the length of the sequences, and the number of ticks before a tick is timed."""
     batch: int
@@ -80,9 +79,7 @@ TEXT = Sizes(64, 128, 8, (8, 32), (*FLAT, "2@1 4@4 2@1", NESTED))
 ROUNDS, TICK_BLOCKS = 5, 10
 """Training passes of each model that are timed, and blocks of 10 ticks."""
 STEPS, LEARNING_RATE = 300, 3e-3
-"""Of each training, with Adam."""
 SYMBOLS = 256
-"""Number of values of a byte."""
 HELD_OUT = 0.1
 """Portion of the text, at its end, that no training sees."""
 
@@ -113,7 +110,6 @@ class PlainTransformerConfig(CausalTransformerConfig):
     """The sizes of the Transformer; `window` has no effect."""
 
     def build(self, width: int, num_inputs: int) -> PlainTransformer:
-        """See `CoreConfig`."""
         return PlainTransformer(width, num_inputs, self)
 
 
@@ -121,7 +117,6 @@ class PlainTransformer(CausalTransformer):
     """Tokens attend to all ticks before them: the cache of keys and values grows with every tick."""
 
     def initial_state(self, batch_size: int) -> CoreState:
-        """Return an empty cache."""
         return self.empty_cache(batch_size)
 
     def forward(
@@ -221,8 +216,7 @@ def training_pass(core: TemporalCore, sizes: Sizes) -> Callable[[], object]:
 @torch.inference_mode()
 def late_state(core: TemporalCore, sizes: Sizes) -> CoreState:
     """Return the state after T ticks, at batch 1."""
-    state: CoreState = core(random_tokens(sizes)[:1])[1]
-    return state
+    return core(random_tokens(sizes)[:1])[1]
 
 
 def random_tokens(sizes: Sizes) -> Tensor:

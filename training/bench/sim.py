@@ -198,10 +198,9 @@ def measure_task(env: Env, task: str, episodes: int, gap: int) -> list[Figures]:
 
 
 def rows_of(task: str, situation: str, taken: Episodes) -> list[Figures]:
-    """Return the row of each way to render. Times are medians over the episodes.
+    """Return the row of each way to render. Times, and speed relative to `ALWAYS`, are medians of episodes.
 
-    speed: how many times as fast as with the whole scene drawn at every tick; the median of the ratios
-    of the same episodes. different_frames: those that differ in some bit from the whole scene's.
+    different_frames: those that differ in some bit from the whole scene's.
     """
     chosen = {
         name: [[tick for tick in episode if tick.situation == situation] for episode in episodes]

@@ -56,9 +56,7 @@ OURS = "ttm write=gated read=attend process_memory=true"
 EPISODES, TICKS = 32, (30, 60)
 """Made-up episodes, of which every tenth is held out, and the ticks of the shortest and the longest."""
 BATCH_SIZE = 16
-"""Episodes in a batch."""
 RECALL_WEIGHT = 2.0
-"""Weight of the recall loss; 0: none."""
 WARM_UP = 2
 """Steps of each training that are not counted."""
 TOLERANCE = 0.02
@@ -132,24 +130,20 @@ def equal_lstm(core: Contender, policy: Policy) -> Contender:
     `UserError` if no LSTM has as many weights.
     """
     outputs = [option for option in core.options if option.startswith("process_size=")]
+    layers, wanted = 1, core.parameters
 
     def lstm(layers: int, *more: str) -> Contender:
         return parsed(" ".join(["lstm", *outputs, f"num_layers={layers}", *more]), policy)
 
-    def is_equal(other: Contender) -> bool:
-        return abs(other.parameters - core.parameters) <= TOLERANCE * core.parameters
-
-    layers = 1
-    while lstm(layers + 1).parameters <= core.parameters * (1 + TOLERANCE):
+    while lstm(layers + 1).parameters <= wanted * (1 + TOLERANCE):
         layers += 1
     found = lstm(layers)
-    if not is_equal(found):
+    if abs(found.parameters - wanted) > TOLERANCE * wanted:
         one, two = (lstm(layers, f"bottleneck={width}").parameters for width in (1, 2))
-        wider = max(1, 1 + round((core.parameters - one) / (two - one)))
-        found = lstm(layers, f"bottleneck={wider}")
-    if not is_equal(found):
+        found = lstm(layers, f"bottleneck={max(1, 1 + round((wanted - one) / (two - one)))}")
+    if abs(found.parameters - wanted) > TOLERANCE * wanted:
         raise UserError(
-            f"core {core.label} has {core.parameters:,} weights, fewer than an LSTM of width "
+            f"core {core.label} has {wanted:,} weights, fewer than an LSTM of width "
             f"{policy.config.width} can have; give a larger core"
         )
     return found
@@ -209,7 +203,6 @@ PartTimes = dict[tuple[Part, Pass], Seconds]
 
 
 def clocks() -> Seconds:
-    """Read both clocks."""
     return np.array([time.process_time(), time.perf_counter()])
 
 
@@ -283,10 +276,9 @@ def measure_steps(
     threads: int,
     rounds: int,
 ) -> list[Figures]:
-    """Time `rounds` steps of each training, which take turns and see the same batches.
+    """Return a row for each training, which take turns and see the same batches: medians over `rounds` steps.
 
-    Returns a row for each training; its figures are medians over the steps. `lstm` is the LSTM of as
-    many weights, to which its ratios refer; for such an LSTM, itself.
+    `lstm` is the LSTM of as many weights, to which ratios refer; for such an LSTM, itself.
     """
     taken: dict[Contender, list[PartTimes]] = {core: [] for core in trainers}
     with cpu_threads(threads):
