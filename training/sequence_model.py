@@ -9,6 +9,7 @@ import copy
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from itertools import islice
 from typing import Any
 
 import torch
@@ -46,7 +47,7 @@ class SequenceModel(nn.Module):
 
     @property
     def num_parameters(self) -> int:
-        """Return the number of parameters of the core alone; width: D, num_inputs: N."""
+        """The number of parameters of all parts."""
         return sum(parameter.numel() for parameter in self.parameters())
 
 
@@ -153,31 +154,24 @@ def fit(
     if next(model.parameters()).device.type == "cpu":
         quicker_on_cpu(model)
     optimizer = torch.optim.Adam(model.parameters(), rate(0))
-    seconds, begun, steps = 0.0, time.perf_counter(), 0
-    losses: list[Tensor] = []
-
-    def report() -> Progress:
-        values = [float(value) for value in losses]
-        losses.clear()
-        return Progress(steps, values[-1], sum(values) / len(values), seconds)
-
-    model.train()
-    for steps, batch in enumerate(batches, start=1):
-        optimizer.param_groups[0]["lr"] = rate(steps - 1)
-        value = loss(model, *batch)
-        optimizer.zero_grad()
-        value.backward()
-        nn.utils.clip_grad_norm_(model.parameters(), MAX_GRADIENT_NORM)
-        optimizer.step()
-        losses.append(value.detach())
-        if steps % report_every == 0:
-            seconds += time.perf_counter() - begun
-            yield report()
-            begun = time.perf_counter()
-            model.train()
-    if losses:
+    batches, seconds, steps = iter(batches), 0.0, 0
+    while True:
+        begun, losses = time.perf_counter(), list[Tensor]()
+        model.train()
+        for batch in islice(batches, report_every):
+            optimizer.param_groups[0]["lr"] = rate(steps)
+            value = loss(model, *batch)
+            optimizer.zero_grad()
+            value.backward()
+            nn.utils.clip_grad_norm_(model.parameters(), MAX_GRADIENT_NORM)
+            optimizer.step()
+            steps += 1
+            losses.append(value.detach())
         seconds += time.perf_counter() - begun
-        yield report()
+        if not losses:
+            return
+        values = [float(value) for value in losses]
+        yield Progress(steps, values[-1], sum(values) / len(values), seconds)
 
 
 def within(batches: Iterable[Samples], seconds: float) -> Iterator[Samples]:
@@ -200,11 +194,12 @@ def repeated(samples: Samples, batch_size: int, generator: torch.Generator) -> I
 
 
 TOKENS, CELLS = "sight_tokens", "sight_cells"
+"""Options of a sight memory, which are no fields of a core."""
 
 
 @dataclass(frozen=True)
 class SightSize:
-    """The size of a sight memory, which two options give that are no fields of a core."""
+    """The size of a sight memory."""
 
     tokens: int = 0
     """J, its selectors; 0 for no sight memory."""

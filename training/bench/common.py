@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +53,7 @@ class Report:
     def __init__(self, json_path: Path | None = None, **figures: Any) -> None:
         """json_path: the file for the figures, None for no file; figures: the first ones in it."""
         self.console = Console(highlight=False)
-        self.figures = dict(figures)
+        self.figures = figures
         self._json_path = json_path
 
     def text(self, text: str) -> None:
@@ -83,14 +85,33 @@ class Report:
 
 
 @dataclass(frozen=True)
+class BenchCommand:
+    """What the commands `ttm bench …` have in common."""
+
+    json: Path | None = None
+    """Also write all figures to this file."""
+
+    def run(self) -> int:
+        """Measure, print tables, and write the figures."""
+        report = Report(self.json)
+        self.measure(report)
+        report.write()
+        return 0
+
+    def measure(self, report: Report) -> None:
+        """Measure, print tables to `report`, and collect the figures in it."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
 class Line:
     """One figure beside the bar that it has to meet."""
 
     what: str
     value: float | None
     digits: int
-    bar: str
-    holds: bool | None
+    bar: str = ""
+    holds: bool | None = None
     """Whether it meets the bar; None if there is none, or no value."""
 
 
@@ -158,30 +179,73 @@ def random_observation(spec: PolicySpec, rng: np.random.Generator) -> Observatio
 
 @dataclass(frozen=True)
 class CountedStep:
-    """One step at batch 1: multiply-adds of matrix products, values that are carried, weights."""
+    """One step at batch 1."""
 
     multiply_adds: int
+    """Of matrix products alone."""
+    operations: int
+    """Multiply-adds, and half of the element-wise operations; see `ELEMENTWISE`."""
     state_values: int
+    """Values that are carried from step to step."""
     parameters: int
 
 
-def counted_step(config: CoreConfig, width: int, num_inputs: int) -> CountedStep:
-    """Count a step, which runs on the meta device: shapes without memory or time.
+def elementwise(each: int) -> Callable[..., int]:
+    """Return a formula for the counter: `each` operations for every value of the larger operand."""
 
-    The counter knows matrix products, convolutions and some of the fused attention kernels, but not
-    the one for CPUs, so attention runs as plain matrix products here (`SDPBackend.MATH`). It takes
-    two for a multiply-add, and nothing for element-wise work.
+    def count(*shapes: Any, out_shape: Any, **_: Any) -> int:
+        return each * max(
+            math.prod(s) for s in (*shapes[:2], out_shape) if isinstance(s, torch.Size)
+        )
+
+    return count
+
+
+def addmm(bias: object, a: torch.Size, b: object, *, out_shape: torch.Size, **_: Any) -> int:
+    """Count a matrix product and the addition of its bias."""
+    return (2 * a[1] + 1) * out_shape.numel()
+
+
+aten = torch.ops.aten
+ELEMENTWISE: Mapping[Any, Callable[..., int]] = {
+    aten.addmm: addmm,
+    aten.native_layer_norm: elementwise(7),
+    aten.gelu: elementwise(8),
+    **dict.fromkeys((aten._softmax, aten._safe_softmax), elementwise(4)),
+    **dict.fromkeys((aten.add, aten.sub, aten.rsub, aten.mul, aten.div), elementwise(1)),
+    **dict.fromkeys((aten.mean, aten.prod, aten._adaptive_avg_pool2d), elementwise(1)),
+}
+"""Operators that PyTorch's counter leaves out -> operations, as the cost analysis of XLA counts them.
+
+Each addition, multiplication or division of one value is one operation; exp, tanh, sigmoid and roots are
+none. A layer norm takes 7 for each value: sum, square, sum of squares, subtract the mean, multiply by
+scale / deviation (2), add the bias. gelu takes 5 for the argument of tanh and 3 around it, softmax 4:
+maximum, its subtraction, sum, division.
+"""
+
+
+def counted_flops(
+    call: Callable[[], object], formulas: Mapping[Any, Callable[..., int]] | None = None
+) -> dict[Any, int]:
+    """Return operator -> operations of a call. A multiply-add takes two.
+
+    The counter does not know the fused attention of CPUs, so attention runs as plain matrix products.
     """
-    with torch.device("meta"), torch.no_grad():
-        # Libraries that replace functions of PyTorch while they load can make it forget that these
-        # functions create tensors, which then lie on the CPU in spite of the context.
-        core = config.build(width, num_inputs).eval().to("meta")
-        tokens = torch.zeros(1, num_inputs, width)
-        state = core.initial_state(1)
-        with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
-            core.step(tokens, state)
+    counter = FlopCounterMode(display=False, custom_mapping=dict(formulas or {}))
+    with sdpa_kernel(SDPBackend.MATH), counter:
+        call()
+    return dict(counter.get_flop_counts()["Global"])
+
+
+@torch.no_grad()
+def counted_step(config: CoreConfig, width: int, num_inputs: int) -> CountedStep:
+    """Count a step of a core with random weights."""
+    core = config.build(width, num_inputs).eval()
+    state = core.initial_state(1)
+    step = partial(core.step, torch.zeros(1, num_inputs, width), state)
     return CountedStep(
-        multiply_adds=counter.get_total_flops() // 2,
+        multiply_adds=sum(counted_flops(step).values()) // 2,
+        operations=sum(counted_flops(step, ELEMENTWISE).values()) // 2,
         state_values=sum(value.numel() for value in state.values()),
         parameters=num_parameters(core),
     )

@@ -10,19 +10,15 @@ are those of the demonstrator, as in validation.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from itertools import chain as joined
-from itertools import cycle
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import torch
-from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
 from torch import Tensor
 
 from ttm.datasets.dataset import VectorStatistics, dataset_statistics
@@ -30,12 +26,11 @@ from ttm.datasets.windows import WindowDataset, policy_inputs, resized_spec
 from ttm.policy.checkpoint import load_checkpoint
 from ttm.policy.cores.core import reset_where
 from ttm.policy.errors import UserError, options, require_at_least, require_some
-from ttm.policy.files import write_json
 from ttm.policy.inputs import FeatureMaps
 from ttm.policy.policy import PREVIOUS_ACTION, Policy
-from ttm.sim.shipped import SHIPPED, checkpoint_path
+from ttm.sim.shipped import checkpoint_path
 from ttm.sim.workers import usable_cores
-from ttm.training.bench.common import Cell, Report, rows_table
+from ttm.training.bench.common import BenchCommand, Cell, Figures, Report, rows_table
 from ttm.training.data import open_all, split
 from ttm.training.validation import squared_errors
 
@@ -53,10 +48,6 @@ their first episode. These are the same tick numbers in all chains, so that both
 anywhere in their episodes."""
 NEGLIGIBLE = 1.1
 """Growth by less than this factor, with confidence, is no drift."""
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
-"""The palette of Okabe and Ito, whose colours colour-blind people can distinguish."""
-LOGARITHMIC_FROM = 100
-"""Norms that differ by more than this factor are drawn on a logarithmic scale."""
 
 
 class Stretch(NamedTuple):
@@ -70,15 +61,15 @@ class Stretch(NamedTuple):
 Chain = list[Stretch]
 
 
-def lay_chains(lengths: list[int], count: int, ticks: int, seed: int) -> list[Chain]:
+def lay_chains(lengths: list[int], count: int, ticks: int) -> list[Chain]:
     """Return `count` chains of `ticks` ticks over episodes of `lengths` ticks.
 
-    Each chain depends on (seed, its number) alone. A chain enters its first episode at a random tick,
+    Each chain depends on its number alone. A chain enters its first episode at a random tick,
     so that every tick number meets the same mixture of situations.
     """
     chains = []
     for number in range(count):
-        rng = np.random.default_rng([seed, number])
+        rng = np.random.default_rng([SEED, number])
         entry, ends = int(rng.integers(sum(lengths))), np.cumsum(lengths)  # of the whole data set
         first = int(np.searchsorted(ends, entry, side="right"))
         chain = [Stretch(first, entry - int(ends[first]) + lengths[first], lengths[first])]
@@ -99,8 +90,7 @@ def seams(chain: Chain) -> Bools:
     return found
 
 
-@dataclass(frozen=True)
-class ChainRun:
+class ChainRun(NamedTuple):
     """C chains of T ticks, run in one way."""
 
     norms: Floats
@@ -109,8 +99,7 @@ class ChainRun:
     """(C, T): mean over action dimensions of the squared normalised error; see `squared_errors`."""
 
 
-@dataclass(frozen=True)
-class DriftRuns:
+class DriftRuns(NamedTuple):
     """The same ticks with the memory kept over the seams, and with it reset there, as in use."""
 
     kept: ChainRun
@@ -119,7 +108,7 @@ class DriftRuns:
     """(C, T): True at the first tick of every episode but the first of the chain."""
 
 
-def measure(
+def run_chains(
     policy: Policy, episodes: WindowDataset, statistics: VectorStatistics, chains: list[Chain]
 ) -> DriftRuns:
     """Run `policy`, in evaluation mode, over `chains`.
@@ -136,7 +125,7 @@ def measure(
     names = next(iter(encoded.values()))
     inputs = {name: torch.stack([along(c, name) for c in chains]) for name in names}  # (C, T, ...)
     reset = np.stack([seams(chain) for chain in chains])
-    actions = inputs["actions"].cpu()
+    actions = inputs["actions"]
 
     def run(tokens: Tensor, reset: Bools) -> ChainRun:
         norms, predicted = run_core(policy, {**inputs, "tokens": tokens}, torch.from_numpy(reset))
@@ -156,17 +145,15 @@ def encode(policy: Policy, episodes: WindowDataset, number: int) -> dict[str, Te
     tokens: (N, D) a tick, without those of the sight memory. colours: (3, cells, cells), what that sees,
     if there is one. Proprioception, by its own names. actions: the demonstrator's.
     """
-    length, device = episodes.episode_lengths[number], next(policy.parameters()).device
-    batch = episodes.gather([number])
+    length, batch = episodes.episode_lengths[number], episodes.gather([number])
     inputs = policy_inputs(batch)
     starts = range(0, length, TICKS_AT_ONCE)
     parts = (inputs.at_ticks(slice(start, min(start + TICKS_AT_ONCE, length))) for start in starts)
-    found = {"tokens": torch.cat([policy.encode(part.to(device))[0] for part in parts])}
-    colours = policy.colours(inputs.to(device))
-    if colours is not None:
+    found = {"tokens": torch.cat([policy.encode(part)[0] for part in parts])}
+    if (colours := policy.colours(inputs)) is not None:
         found["colours"] = colours.maps[:length]
     for name, values in inputs.proprioception.items():
-        found[f"measured {name}"] = values[0, :length].to(device)
+        found[f"measured {name}"] = values[0, :length]
     return {**found, "actions": batch["actions"][0, :length]}
 
 
@@ -195,8 +182,7 @@ def run_core(policy: Policy, inputs: Mapping[str, Tensor], reset: Tensor) -> tup
     tokens, colours = inputs["tokens"], inputs.get("colours")
     state = initial = policy.initial_state(len(tokens))
     norms, actions = [], []
-    reset = reset.to(tokens.device)
-    chain = torch.arange(len(tokens), device=tokens.device).unsqueeze(1)
+    chain = torch.arange(len(tokens)).unsqueeze(1)
     for tick in range(tokens.shape[1]):
         state = reset_where(reset[:, tick], state, initial)
         seen = None if colours is None else FeatureMaps(colours[:, tick], chain)
@@ -205,7 +191,7 @@ def run_core(policy: Policy, inputs: Mapping[str, Tensor], reset: Tensor) -> tup
         names = (vector.name for vector in policy.spec.proprioception)
         measured = {name: inputs[f"measured {name}"][:, tick, None] for name in names}
         actions.append(policy.decode(raw, measured))
-    return torch.stack(norms, dim=1).cpu().numpy(), torch.cat(actions, dim=1).cpu()
+    return torch.stack(norms, dim=1).numpy(), torch.cat(actions, dim=1)
 
 
 @dataclass(frozen=True)
@@ -227,34 +213,19 @@ class Estimate:
 
 
 @dataclass(frozen=True)
-class Bin:
-    """Successive ticks of all chains, from `first` to `stop` (exclusive), with standard errors."""
-
-    first: int
-    stop: int
-    norm: float
-    """Mean norm of the tokens of the memory."""
-    norm_deviation: float
-    error: float
-    """Normalised action error: root mean square, in standard deviations of the actions in the data."""
-    error_deviation: float
-
-
-@dataclass(frozen=True)
 class DriftSummary:
     """How the errors of one policy and the norm of its memory change as the memory ages.
 
     Intervals are those of resampled chains (bootstrap, Efron 1979).
     """
 
-    kept: list[Bin]
-    control: list[Bin]
-    growth: Estimate
-    """Error in the last ticks over that in the first ones after the first episode, with the memory kept."""
-    control_growth: Estimate
-    """The same ratio with the memory reset at the seams: the effect of the choice of ticks alone."""
+    kept: list[Figures]
+    control: list[Figures]
+    """Successive ticks of all chains, from `first` to `stop` (exclusive): mean `norm` of the tokens of the
+    memory, `error` (root mean square, in standard deviations of the actions), and their standard errors."""
     drift: Estimate
-    """`growth` over `control_growth`: 1 if an old memory is as good as a young one."""
+    """Error in the last ticks over that in the first ones after the first episode, with the memory kept,
+    over the same ratio with it reset: 1 if an old memory is as good as a young one."""
     norm_growth: Estimate
     """The ratio of the norms of the memory at the same ticks, with the memory kept."""
     cost: Estimate
@@ -287,13 +258,8 @@ class DriftSummary:
         return plain
 
 
-def summarize(runs: DriftRuns, bin_ticks: int, seed: int = SEED) -> DriftSummary:
-    """Summarise runs in bins of `bin_ticks` ticks.
-
-    seed: of the resampling of the chains.
-
-    Raises `UserError` if the chains are too short for the comparison.
-    """
+def summarize(runs: DriftRuns, bin_ticks: int) -> DriftSummary:
+    """Summarise runs in bins of `bin_ticks` ticks. Raises `UserError` for chains too short to compare."""
     chains, ticks = runs.seams.shape
     # Ticks at which all chains have left their first episode.
     after_first = int((runs.seams.cumsum(axis=1) > 0).all(axis=0).sum())
@@ -303,125 +269,79 @@ def summarize(runs: DriftRuns, bin_ticks: int, seed: int = SEED) -> DriftSummary
             f"of {ticks} ticks, {after_first} are left when all chains have left their first episode, "
             f"and {compared} are compared; give {ticks - after_first + compared} --ticks or more"
         )
-    after = slice(ticks - after_first, ticks)
-    early, late = slice(after.start, after.start + EARLY_TICKS), slice(ticks - LATE_TICKS, ticks)
-    drawn = np.random.default_rng(seed).integers(chains, size=(RESAMPLINGS, chains))
+    begin = ticks - after_first
+    drawn = np.random.default_rng(SEED).integers(chains, size=(RESAMPLINGS, chains))
     chosen = np.concatenate([np.arange(chains)[None], drawn])
 
-    def means(values: Floats, at: slice) -> Floats:
+    def means(values: Floats, first: int, stop: int) -> Floats:
         """Return the mean of (C, T) at these ticks over all chains, and over each resampling of them."""
-        return np.asarray(values[:, at].mean(axis=1)[chosen].mean(axis=1))
+        return np.asarray(values[:, first:stop].mean(axis=1)[chosen].mean(axis=1))
 
-    def bins(run: ChainRun) -> list[Bin]:
-        found = []
+    def growth(values: Floats) -> Floats:
+        return means(values, ticks - LATE_TICKS, ticks) / means(values, begin, begin + EARLY_TICKS)
+
+    def bins(run: ChainRun) -> list[Figures]:
+        found: list[Figures] = []
         for first in range(0, ticks, bin_ticks):
-            at = slice(first, min(first + bin_ticks, ticks))
-            samples = means(run.norms, at), np.sqrt(means(run.errors, at))
-            figures = (float(f) for s in samples for f in (s[0], s[1:].std()))
-            found.append(Bin(at.start, at.stop, *figures))
+            stop = min(first + bin_ticks, ticks)
+            found.append({"first": first, "stop": stop})
+            means_of = {
+                "norm": means(run.norms, first, stop),
+                "error": means(run.errors, first, stop),
+            }
+            means_of["error"] = np.sqrt(means_of["error"])
+            for name, samples in means_of.items():
+                found[-1] |= {
+                    name: float(samples[0]),
+                    f"{name}_deviation": float(samples[1:].std()),
+                }
         return found
 
-    kept, control, norms = runs.kept.errors, runs.control.errors, runs.kept.norms
-    growth, control_growth = (
-        np.sqrt(means(errors, late) / means(errors, early)) for errors in (kept, control)
-    )
+    kept, control = runs.kept, runs.control
+    cost = means(kept.errors, begin, ticks) / means(control.errors, begin, ticks)
     return DriftSummary(
-        kept=bins(runs.kept),
-        control=bins(runs.control),
-        growth=Estimate.of(growth),
-        control_growth=Estimate.of(control_growth),
-        drift=Estimate.of(growth / control_growth),
-        norm_growth=Estimate.of(means(norms, late) / means(norms, early)),
-        cost=Estimate.of(np.sqrt(means(kept, after) / means(control, after))),
+        kept=bins(kept),
+        control=bins(control),
+        drift=Estimate.of(np.sqrt(growth(kept.errors) / growth(control.errors))),
+        norm_growth=Estimate.of(growth(kept.norms)),
+        cost=Estimate.of(np.sqrt(cost)),
     )
 
 
-def draw_drift(summaries: Mapping[str, DriftSummary], path: Path) -> None:
-    """Write a PNG. summaries: name in the legend -> summary."""
-    figure = Figure(figsize=(11, 4.8), dpi=130, layout="constrained")
-    FigureCanvasAgg(figure)
-    norm_axes, error_axes = figure.subplots(1, 2)
-    norms = []
-    for (name, summary), colour in zip(summaries.items(), cycle(COLOURS), strict=False):
-        for bins, style in ((summary.kept, "-"), (summary.control, "--")):
-            draw_line(norm_axes, bins, "norm", colour, style)
-            draw_line(error_axes, bins, "error", colour, style)
-            norms += [found.norm for found in bins]
-        norm_axes.plot([], [], color=colour, label=name)
-    norm_axes.plot([], [], "--", color="#666666", label="the same, memory reset at every seam")
-    norm_axes.set_title("Does the memory grow?", loc="left")
-    norm_axes.set_ylabel("mean norm of a memory token")
-    error_axes.set_title("Do the actions get worse?", loc="left")
-    error_axes.set_ylabel("action error (standard deviations)")
-    logarithmic = max(norms) > LOGARITHMIC_FROM * min(norms) > 0
-    norm_axes.set(yscale="log") if logarithmic else norm_axes.set_ylim(bottom=0)
-    error_axes.set_ylim(bottom=0)
-    for axes in (norm_axes, error_axes):
-        axes.set_xlabel("ticks since the memory was empty")
-        axes.set_xlim(left=0)
-        axes.grid(alpha=0.25)
-        axes.spines[["top", "right"]].set_visible(False)
-    figure.legend(loc="outside lower center", ncols=min(len(summaries) + 1, 4), frameon=False)
-    figure.savefig(path)
-
-
-def draw_line(axes: Axes, bins: list[Bin], what: str, colour: str, style: str) -> None:
-    """Draw the means at the middles of the bins.
-
-    A solid line, for a memory that is kept, has a band of one standard error on either side.
-    """
-    ticks = [(found.first + found.stop) / 2 for found in bins]
-    means = np.array([getattr(found, what) for found in bins])
-    axes.plot(ticks, means, style, color=colour, linewidth=1.8 if style == "-" else 1.2)
-    if style == "-":
-        spread = np.array([getattr(found, f"{what}_deviation") for found in bins])
-        low, high = means - spread, means + spread
-        axes.fill_between(ticks, low, high, color=colour, alpha=0.15, linewidth=0)
-
-
-@dataclass(frozen=True)
-class BenchDriftCommand:
+@dataclass(frozen=True, kw_only=True)
+class BenchDriftCommand(BenchCommand):
     """Measure whether a memory drifts in episodes that are much longer than those trained on.
 
     Lays recorded episodes end to end, as chains of --ticks ticks. The memory continues from one episode
     to the next while the instruction changes, so that ticks differ in the age of the memory alone. For
     comparison, the same ticks run with the memory reset at the start of every episode, as in use. Prints
-    a table and a verdict; writes drift.png and drift.json to OUT.
+    a table and a verdict.
     """
 
     data: tuple[str, ...]
     """Episodes: HDF5 files, folders of them, or globs in quotes."""
     checkpoint: tuple[Path, ...] = (Path("shipped"),)
     """One or more checkpoints; `shipped` is the policy that comes with the project."""
-    out: Path = Path("runs/drift")
-    """Folder for the chart and the figures."""
     ticks: int = 300
     """Length of a chain."""
     chains: int = 64
     """Number of chains; more of them make the intervals narrower."""
     bin: int = 20
-    """Ticks in one row of the table and one point of the chart."""
+    """Ticks in one row of the table."""
     filter: str = "valid"
     """The mask of the episodes. Where there are no masks, every tenth episode is "valid"."""
 
-    def run(self) -> int:
-        """Measure the checkpoints one after the other; write drift.png and drift.json."""
+    def measure(self, report: Report) -> None:
+        """Measure the checkpoints one after the other."""
         require_at_least(1, options(self, "ticks", "chains", "bin"))
         require_some(options(self, "checkpoint"))
         torch.set_num_threads(usable_cores())
-        report = Report()
-        summaries = {}
-        for name, path in named_checkpoints(self.checkpoint).items():
-            summaries[name] = self._summary(path)
-            print_drift(report, name, summaries[name])
-        chart, figures = self.out / "drift.png", self.out / "drift.json"
-        self.out.mkdir(parents=True, exist_ok=True)
-        draw_drift(summaries, chart)
-        used = {"data": list(self.data), "ticks": self.ticks, "chains": self.chains, "seed": SEED}
-        checkpoints = {name: summary.to_json() for name, summary in summaries.items()}
-        write_json(figures, {"options": used, "checkpoints": checkpoints})
-        report.text(f"chart: {chart}; figures: {figures}")
-        return 0
+        report.figures |= {"data": self.data, "ticks": self.ticks, "chains": self.chains}
+        report.figures["checkpoints"] = {}
+        for checkpoint in self.checkpoint:
+            summary = self._summary(checkpoint_path(checkpoint))
+            report.figures["checkpoints"][str(checkpoint)] = summary.to_json()
+            print_drift(report, str(checkpoint), summary)
 
     def _summary(self, path: Path) -> DriftSummary:
         """Load one checkpoint and run it over the chains. Raises `UserError` if the data does not fit it."""
@@ -429,40 +349,32 @@ class BenchDriftCommand:
         opened = open_all(self.data, like=policy.spec)
         sizes = {camera.name: (camera.height, camera.width) for camera in policy.spec.cameras}
         episodes = split(opened, self.filter)
-        policy.spec.require_compatible(
-            resized_spec(episodes.spec, sizes), ours=str(path), theirs=episodes.source
-        )
+        seen = resized_spec(episodes.spec, sizes)
+        policy.spec.require_compatible(seen, ours=str(path), theirs=episodes.source)
         if not len(episodes):
             raise UserError(
                 f"{episodes.source}: no episode is in mask '{self.filter}'; give another --filter"
             )
         longest = max(episode.num_samples for episode in episodes)
         windows = WindowDataset(episodes, longest, pad="none", resize_to=sizes)
-        seen = dataset_statistics(episode for dataset in opened for episode in dataset)
-        chains = lay_chains(windows.episode_lengths, self.chains, self.ticks, SEED)
-        return summarize(measure(policy, windows, seen.actions, chains), self.bin)
-
-
-def named_checkpoints(checkpoints: Sequence[Path]) -> dict[str, Path]:
-    """Return short name -> file. Trainings give their files equal names, so names include the folder."""
-    names = [c.stem if str(c) == SHIPPED else f"{c.parent.name}/{c.stem}" for c in checkpoints]
-    if len(set(names)) < len(names):
-        names = [str(checkpoint) for checkpoint in checkpoints]
-    return {name: checkpoint_path(c) for name, c in zip(names, checkpoints, strict=True)}
+        actions = dataset_statistics(joined.from_iterable(opened)).actions
+        chains = lay_chains(windows.episode_lengths, self.chains, self.ticks)
+        return summarize(run_chains(policy, windows, actions, chains), self.bin)
 
 
 def print_drift(report: Report, name: str, summary: DriftSummary) -> None:
     """Print errors and norms by tick number, the verdict, and the cost of keeping the memory."""
     columns: dict[str, Cell] = {
-        "ticks": lambda both: f"{both[0].first} to {both[0].stop - 1}",
-        "error": lambda both: f"{both[0].error:.3f} ± {both[0].error_deviation:.3f}",
-        "error,\nmemory reset": lambda both: f"{both[1].error:.3f} ± {both[1].error_deviation:.3f}",
-        "norm": lambda both: f"{both[0].norm:.2f}",
-        "norm,\nmemory reset": lambda both: f"{both[1].norm:.2f}",
+        "ticks": lambda row: f"{row['first']} to {row['stop'] - 1}",
+        "error": "{error:.3f} ± {error_deviation:.3f}",
+        "error,\nmemory reset": "{control[error]:.3f} ± {control[error_deviation]:.3f}",
+        "norm": "{norm:.2f}",
+        "norm,\nmemory reset": "{control[norm]:.2f}",
     }
+    both = zip(summary.kept, summary.control, strict=True)
     title = f"{name}: normalised action error, and norm of the tokens of the memory"
     report.table(
-        rows_table(title, columns, zip(summary.kept, summary.control, strict=True)),
+        rows_table(title, columns, [{**kept, "control": control} for kept, control in both]),
         f"{name} {summary.in_words()}\n"
         f"{name}: a memory kept over seams costs {summary.cost} times the error",
     )

@@ -15,7 +15,7 @@ import numpy as np
 from ttm.policy.checkpoint import load_checkpoint, save_checkpoint
 from ttm.policy.errors import UserError, options, require_above_0
 from ttm.sim.shipped import SHIPPED, checkpoint_path
-from ttm.training.bench.common import Figures, Line, Report, bar_table, resident_mb
+from ttm.training.bench.common import BenchCommand, Figures, Line, Report, bar_table, resident_mb
 from ttm.training.robot.processes import require_rclpy, running_nodes, simulation_environment
 
 Samples = list[tuple[float, float]]
@@ -80,11 +80,11 @@ def lines(found: Figures, growth_mb: float | None, period_s: float) -> list[Line
     p99_ms, shortest_ms, share = found["p99_ms"], found["closest_ms"], found["late_share"]
     grown = None if growth_mb is None else growth_mb < GROWTH_MB
     return [
-        Line("ticks", found["ticks"], 0, "", None),
-        Line("rate, Hz", found["rate_hz"], 2, "", None),
-        Line("median period, ms", found["p50_ms"], 1, "", None),
+        Line("ticks", found["ticks"], 0),
+        Line("rate, Hz", found["rate_hz"], 2),
+        Line("median period, ms", found["p50_ms"], 1),
         Line("p99 period, ms", p99_ms, 1, f"<= {late_ms:g}", p99_ms <= late_ms),
-        Line("worst period, ms", found["worst_ms"], 1, "", None),
+        Line("worst period, ms", found["worst_ms"], 1),
         Line("closest ticks, ms", shortest_ms, 1, f">= {closest_ms:g}", shortest_ms >= closest_ms),
         Line("late, %", 100 * share, 2, f"<= {100 * LATE_SHARE:g}", share <= LATE_SHARE),
         Line("growth, MB", growth_mb, 2, f"< {GROWTH_MB:g}", grown),
@@ -92,7 +92,7 @@ def lines(found: Figures, growth_mb: float | None, period_s: float) -> list[Line
 
 
 @dataclass(frozen=True)
-class BenchRosCommand:
+class BenchRosCommand(BenchCommand):
     """Run the policy's node over ROS 2 at a steady rate, and measure how regular its ticks are.
 
     Made-up sensors publish every input of the contract, and count the actions that reach their
@@ -108,35 +108,22 @@ class BenchRosCommand:
     """A .safetensors file; by default the policy that ships with the project."""
     contract: Path | None = None
     """YAML file of the robot's topics; by default that of the simulated robot."""
-    json: Path | None = None
-    """Also write all figures to this file."""
 
-    def run(self) -> int:
-        """Measure, print a table, and write the figures; return the exit code.
-
-        Raises `UserError` if the policy's node ends before, or sends too few actions.
-        """
+    def measure(self, report: Report) -> None:
+        """Measure. Raises `UserError` if the policy's node ends before, or sends too few actions."""
         require_above_0(options(self, "minutes", "rate_hz"))
         require_rclpy()
         seen, memory = self._run_nodes()
         arrivals, told = seen["arrivals_s"], seen["diagnostics"]
-        period_s = 1.0 / self.rate_hz
-        found = regularity(arrivals, period_s)
+        found = regularity(arrivals, 1.0 / self.rate_hz)
         growth = growth_mb([sample for sample in memory if sample[0] >= arrivals[0]])
         seconds = arrivals[-1] - arrivals[0]
-        report = Report(self.json, rate_hz=self.rate_hz, sensors_hz=SENSORS_HZ)
         title = f"policy_node at {self.rate_hz:g} Hz for {seconds:.0f} s"
-        report.table(bar_table(title, lines(found, growth, period_s)), NOTES)
+        report.table(bar_table(title, lines(found, growth, 1.0 / self.rate_hz)), NOTES)
         times = ", ".join(f"{key} {value}" for key, value in told.items() if "_ms" in key)
         report.text(f"/diagnostics at the end: {told.get('message', 'nothing')}; {times}")
-        report.figures |= {
-            **found,
-            "growth_mb": growth,
-            "seconds": seconds,
-            "diagnostics": told,
-        }
-        report.write()
-        return 0
+        report.figures |= {"sensors_hz": SENSORS_HZ, **found, "growth_mb": growth}
+        report.figures |= {"seconds": seconds, "diagnostics": told}
 
     def _run_nodes(self) -> tuple[dict[str, Any], Samples]:
         """Run a copy of the policy that ticks at the wanted rate, beside the sensors."""
@@ -145,32 +132,18 @@ class BenchRosCommand:
         with tempfile.TemporaryDirectory(prefix="ttm_bench_") as folder:
             checkpoint, out = Path(folder) / "policy.safetensors", Path(folder) / "ticks.json"
             save_checkpoint(checkpoint, policy, info)
-            given = {"contract": str(self.contract or "")}
-            seconds = self.minutes * 60.0
+            given, seconds = {"contract": str(self.contract or "")}, self.minutes * 60.0
+            instruction = next(iter(policy.known_instructions), "pick up the red can")
+            sensors = {"spec": policy.spec.to_json(), "out": str(out), "rate_hz": SENSORS_HZ}
             nodes: dict[str, dict[str, Any]] = {
-                "policy_node": {
-                    **given,
-                    "checkpoint": str(checkpoint),
-                    "instruction": next(iter(policy.known_instructions), "pick up the red can"),
-                },
-                "fake_sensors": {
-                    **given,
-                    "spec": policy.spec.to_json(),
-                    "out": str(out),
-                    "rate_hz": SENSORS_HZ,
-                    "seconds": seconds,
-                },
+                "policy_node": given | {"checkpoint": str(checkpoint), "instruction": instruction},
+                "fake_sensors": given | sensors | {"seconds": seconds},
             }
             memory: Samples = []
             with running_nodes(nodes, simulation_environment()) as processes:
-                until_s, policy_node = (
-                    time.monotonic() + START_S + seconds,
-                    processes["policy_node"],
-                )
-                while time.monotonic() < until_s and all(
-                    process.poll() is None for process in processes.values()
-                ):
-                    if (found_mb := resident_mb(policy_node.pid)) is not None:
+                end = time.monotonic() + START_S + seconds
+                while time.monotonic() < end and all(p.poll() is None for p in processes.values()):
+                    if (found_mb := resident_mb(processes["policy_node"].pid)) is not None:
                         memory.append((time.monotonic(), found_mb))
                     time.sleep(1.0)
             if not out.is_file():

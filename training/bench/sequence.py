@@ -8,13 +8,11 @@ Transformer that has no window. The cost is the counterpart of table 5 of the TL
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from functools import partial
-from pathlib import Path
 from pydoc_data.topics import topics
-from types import MappingProxyType
 from typing import Any, Literal
 
 import numpy as np
@@ -30,8 +28,9 @@ from ttm.policy.cores.hourglass import HourglassConfig, parse_hierarchy
 from ttm.policy.cores.tlb import TemporalLatentBottleneckConfig
 from ttm.policy.cpu_training import quicker_on_cpu
 from ttm.policy.engines import cpu_threads
-from ttm.policy.errors import UserError, options, require_at_least, require_some
+from ttm.policy.errors import options, require_at_least, require_some
 from ttm.training.bench.common import (
+    BenchCommand,
     Cell,
     Figures,
     Report,
@@ -39,7 +38,6 @@ from ttm.training.bench.common import (
     interleaved,
     median_ms,
     num_parameters,
-    rows_table,
 )
 from ttm.training.console import print_progress
 from ttm.training.sequence_model import SequenceModel, fit
@@ -62,7 +60,6 @@ class Sizes:
     """What is compared, and at which sizes. There is one token a tick."""
 
     width: int
-    """Channels of a token."""
     ticks: int
     """T: the length of the sequences, and the number of ticks before a tick is timed."""
     batch: int
@@ -73,64 +70,38 @@ class Sizes:
     """Of Hourglass, each as layers@scale from the input to the output."""
 
 
+NESTED = "2@1 1@2 4@4 1@2 2@1"
+FLAT = ("8@1", "1@1 6@2 1@1")
 COST = Sizes(
-    width=128,
-    ticks=512,
-    batch=2,
-    chunk_sizes=(4, 8, 16, 32, 64),
-    hierarchies=(
-        "8@1",
-        "1@1 6@2 1@1",
-        "2@1 4@2 2@1",
-        "2@1 4@4 2@1",
-        "2@1 8@4 2@1",
-        "2@1 1@2 4@4 1@2 2@1",
-    ),
+    128, 512, 2, (4, 8, 16, 32, 64), (*FLAT, "2@1 4@2 2@1", "2@1 4@4 2@1", "2@1 8@4 2@1", NESTED)
 )
-TEXT = Sizes(
-    width=64,
-    ticks=128,
-    batch=8,
-    chunk_sizes=(8, 32),
-    hierarchies=("8@1", "1@1 6@2 1@1", "2@1 4@4 2@1", "2@1 1@2 4@4 1@2 2@1"),
-)
+TEXT = Sizes(64, 128, 8, (8, 32), (*FLAT, "2@1 4@4 2@1", NESTED))
 ROUNDS, TICK_BLOCKS = 5, 10
 """Training passes of each model that are timed, and blocks of 10 ticks."""
 STEPS, LEARNING_RATE = 300, 3e-3
-"""Of each training, with Adam."""
 SYMBOLS = 256
-"""Number of values of a byte."""
 HELD_OUT = 0.1
 """Portion of the text, at its end, that no training sees."""
-EVALUATED_AT_ONCE = 32
-"""Number of windows in a batch of the evaluation; results do not depend on it."""
 
 COST_NOTES = """\
 Figures of the plain Transformer: {plain}.
 
   time     median of a forward and a backward pass, timed in turns with the other models.
-  memory   what the forward pass keeps for the backward pass, counted; attention recomputes its scores
-           there, and keeps a mask of queries by keys.
+  memory   what the forward pass keeps for the backward pass; attention recomputes its scores there.
   scores   the same if attention keeps its scores, as it did when the papers were written.
-  tick     a control tick at batch 1 after {ticks} ticks, with PyTorch. The plain Transformer rotates and
-           copies all keys so far. TLB computes new latents, and Hourglass every coarse element, at each
-           tick: their cost is constant.
+  tick     a control tick at batch 1 after all ticks, with PyTorch.
   state    floats carried from tick to tick; that of the plain Transformer grows with every tick.
   linear   Hourglass's linear cost model: layers at full length. It leaves out attention itself.
 
-All models have the same heads, MLPs and tokens; their layers are in the table. TLB has {layers} layers of
-self-attention and, after every {cross_every}, one of cross-attention to {num_latents} latents. For
-Hourglass the layers of all scales are added; its attention sees {window} elements of its scale,
-resamples, and has rotary positions like the plain Transformer's.
+All have the same heads, MLPs and tokens. Layers are self-attention + cross-attention to the latents for
+TLB, and the sum over all scales for Hourglass, whose attention resamples and sees a window of its scale.
 """
 QUALITY_NOTES = """\
 Figures of the plain Transformer: {plain}.
 
-Prediction of the next byte of the text of Python's help: {steps} steps of {batch} x {ticks} bytes, the same
-for all models. bits: for each byte of the last tenth of the text, which is held out, in windows of
-{ticks} bytes that begin with an empty memory; the frequencies of single bytes give {single:.2f}. This is
-far smaller than the papers' experiments (Hourglass: enwik8, 100 MB), and cannot be compared with them.
-It ranks the models on a text after a short training.
+Prediction of the next byte of the text of Python's help, whose last tenth is held out: bits for each
+byte, in windows that begin with an empty memory. The frequencies of single bytes give {single:.2f}. The
+papers' experiments are far larger (Hourglass: enwik8, 100 MB); the two cannot be compared.
 """
 
 
@@ -139,7 +110,6 @@ class PlainTransformerConfig(CausalTransformerConfig):
     """The sizes of the Transformer; `window` has no effect."""
 
     def build(self, width: int, num_inputs: int) -> PlainTransformer:
-        """See `CoreConfig`."""
         return PlainTransformer(width, num_inputs, self)
 
 
@@ -147,7 +117,6 @@ class PlainTransformer(CausalTransformer):
     """Tokens attend to all ticks before them: the cache of keys and values grows with every tick."""
 
     def initial_state(self, batch_size: int) -> CoreState:
-        """Return an empty cache."""
         return self.empty_cache(batch_size)
 
     def forward(
@@ -171,10 +140,7 @@ class Contender:
 
 
 def contenders(sizes: Sizes) -> list[Contender]:
-    """Return the plain Transformer, then all chunk sizes, then all hierarchies.
-
-    Raises `UserError` for a model that cannot be built.
-    """
+    """Return the plain Transformer, then all chunk sizes, then all hierarchies."""
     # Positions of Hourglass are rotary as in the plain Transformer, so that they make no difference.
     common: dict[str, Any] = {"process_size": 1, "num_heads": NUM_HEADS}
     common["mlp_size"] = MLP_FACTOR * sizes.width
@@ -187,46 +153,38 @@ def contenders(sizes: Sizes) -> list[Contender]:
         layers = f"{LAYERS}+{LAYERS // CROSS_EVERY}"
         found.append(Contender(f"TLB, K = {chunk_size}", tlb, layers))
     for text in sizes.hierarchies:
-        hierarchy = parse_hierarchy(text)
+        config, hierarchy = HourglassConfig(hierarchy=text, **windowed), parse_hierarchy(text)
         *around, innermost = hierarchy.stages
-        layers = str(innermost.num_layers + sum(2 * stage.num_layers for stage in around))
-        config = HourglassConfig(hierarchy=text, **windowed)
+        layers = str(2 * sum(stage.num_layers for stage in around) + innermost.num_layers)
         found.append(Contender(text, config, layers, float(hierarchy.linear_cost)))
     return found
 
 
-def measure_cost(sizes: Sizes, device: str = "cpu", tick_blocks: int = 0) -> list[Figures]:
+def measure_cost(sizes: Sizes) -> list[Figures]:
     """Measure all models in turns. Their weights are random, and the same in every call.
 
-    tick_blocks: blocks of ticks that are timed; 0 for none.
-
     In the rows, `train_ms` is the median of a forward and a backward pass; `kept_mb` what the forward
-    pass keeps for it, and `kept_with_scores_mb` the same if attention keeps every score; `peak_mb`, on
-    a GPU, the most memory that is allocated during both passes; `tick_ms` the median of a tick after T
-    ticks, at batch 1, and `state_floats` the values that are carried to it.
+    pass keeps for it, and `kept_with_scores_mb` the same if attention keeps every score; `tick_ms` the
+    median of a tick after T ticks, at batch 1, and `state_floats` the values that are carried to it.
     """
     models = contenders(sizes)
     print_progress(f"cost: {len(models)} models of {sizes.ticks} ticks")
     cores, passes, states, ticks = {}, {}, {}, {}
     for model in models:
         torch.manual_seed(0)
-        core = model.config.build(sizes.width, num_inputs=1).to(device)
-        if device == "cpu":
-            quicker_on_cpu(core)
-        cores[model.name] = core
-        passes[model.name] = synchronized(training_pass(core, sizes), device)
+        core = model.config.build(sizes.width, num_inputs=1)
+        quicker_on_cpu(core)
+        cores[model.name], passes[model.name] = core, training_pass(core, sizes)
     for name, core in cores.items():
         states[name] = late_state(core, sizes)
         # Always from the same state, since that of the plain Transformer would grow.
-        tick = partial(core.step, random_tokens(core, sizes)[:1, 0], states[name])
-        ticks[name] = synchronized(tick, device)
+        ticks[name] = partial(core.step, random_tokens(sizes)[:1, 0], states[name])
     train = interleaved(passes, ROUNDS, block=2, dropped=1)
     with torch.inference_mode():
-        ticked = interleaved(ticks, tick_blocks)
+        ticked = interleaved(ticks, TICK_BLOCKS)
     rows = []
     for model in models:
-        name, core = model.name, cores[model.name]
-        floats = [value for value in states[name].values() if value.is_floating_point()]
+        name, core, state = model.name, cores[model.name], states[model.name]
         rows.append(
             {
                 "name": name,
@@ -236,9 +194,8 @@ def measure_cost(sizes: Sizes, device: str = "cpu", tick_blocks: int = 0) -> lis
                 "train_ms": median_ms(train[name]),
                 "kept_mb": kept_bytes(core, sizes) / 1e6,
                 "kept_with_scores_mb": kept_bytes(core, sizes, with_scores=True) / 1e6,
-                "peak_mb": None if device == "cpu" else peak_mb(passes[name]),
-                "tick_ms": median_ms(ticked[name]) if tick_blocks else None,
-                "state_floats": sum(value.numel() for value in floats),
+                "tick_ms": median_ms(ticked[name]),
+                "state_floats": sum(v.numel() for v in state.values() if v.is_floating_point()),
             }
         )
     return rows
@@ -246,8 +203,8 @@ def measure_cost(sizes: Sizes, device: str = "cpu", tick_blocks: int = 0) -> lis
 
 def training_pass(core: TemporalCore, sizes: Sizes) -> Callable[[], object]:
     """Return a function that runs T ticks of random inputs forward and backward, from an empty memory."""
-    tokens = random_tokens(core, sizes)
-    towards = tokens.new_empty(sizes.batch, sizes.ticks, core.num_outputs, sizes.width).normal_()
+    tokens = random_tokens(sizes)
+    towards = torch.randn(sizes.batch, sizes.ticks, core.num_outputs, sizes.width)
 
     def run() -> None:
         core.zero_grad()
@@ -259,24 +216,12 @@ def training_pass(core: TemporalCore, sizes: Sizes) -> Callable[[], object]:
 @torch.inference_mode()
 def late_state(core: TemporalCore, sizes: Sizes) -> CoreState:
     """Return the state after T ticks, at batch 1."""
-    state: CoreState = core(random_tokens(core, sizes)[:1])[1]
-    return state
+    return core(random_tokens(sizes)[:1])[1]
 
 
-def random_tokens(core: TemporalCore, sizes: Sizes) -> Tensor:
-    """Return random tokens, (B, T, 1, D), where the core is."""
-    device = next(core.parameters()).device
-    return torch.randn(sizes.batch, sizes.ticks, 1, sizes.width, device=device)
-
-
-def synchronized(call: Callable[[], object], device: str) -> Callable[[], object]:
-    """Return `call` extended to wait for the GPU, which would only queue the work."""
-
-    def run() -> None:
-        call()
-        torch.cuda.synchronize()
-
-    return call if device == "cpu" else run
+def random_tokens(sizes: Sizes) -> Tensor:
+    """Return random tokens, (B, T, 1, D)."""
+    return torch.randn(sizes.batch, sizes.ticks, 1, sizes.width)
 
 
 def kept_bytes(core: TemporalCore, sizes: Sizes, with_scores: bool = False) -> int:
@@ -284,7 +229,7 @@ def kept_bytes(core: TemporalCore, sizes: Sizes, with_scores: bool = False) -> i
 
     with_scores: attention runs as plain matrix products, and keeps its scores.
     """
-    tokens = random_tokens(core, sizes)
+    tokens = random_tokens(sizes)
     besides = [tokens, *core.parameters(), *core.buffers()]
     with sdpa_kernel(SDPBackend.MATH) if with_scores else nullcontext():
         return bytes_for_backward(lambda: core(tokens), besides)
@@ -312,21 +257,10 @@ def bytes_for_backward(forward: Callable[[], object], besides: Iterable[Tensor] 
     return sum(storage.nbytes() for storage in kept.values())
 
 
-def peak_mb(run: Callable[[], object]) -> float:
-    """Return the most memory of the GPU that `run` allocates in addition to that before it."""
-    torch.cuda.reset_peak_memory_stats()
-    before = torch.cuda.memory_allocated()
-    run()
-    return (torch.cuda.max_memory_allocated() - before) / 1e6
-
-
-# The prediction of a text: some 460 KB of English that every Python has
-
-
 def help_text() -> tuple[Tensor, Tensor]:
-    """Return Python's own help as bytes, (bytes,) int64 each: for training, and held out.
+    """Return some 460 KB of English that every Python has: its own help, topics in alphabetical order.
 
-    Its topics are in alphabetical order.
+    As bytes, (bytes,) int64 each: for training, and held out.
     """
     joined = "\n\n".join(topics[name] for name in sorted(topics))
     text = torch.from_numpy(np.frombuffer(joined.encode(), np.uint8).astype(np.int64))
@@ -341,7 +275,8 @@ def random_windows(
     generator = torch.Generator().manual_seed(seed)
     for _ in range(count):
         first = torch.randint(len(text) - sizes.ticks, (sizes.batch, 1), generator=generator)
-        yield windows_at(text, first, sizes.ticks)
+        place = first + torch.arange(sizes.ticks)
+        yield text[place], text[place + 1]
 
 
 def all_windows(text: Tensor, ticks: int) -> tuple[Tensor, Tensor]:
@@ -349,23 +284,16 @@ def all_windows(text: Tensor, ticks: int) -> tuple[Tensor, Tensor]:
 
     The end of the text is left out where it fills no window.
     """
-    return windows_at(text, torch.arange(0, len(text) - ticks, ticks)[:, None], ticks)
+    return text[:-1].unfold(0, ticks, ticks), text[1:].unfold(0, ticks, ticks)
 
 
-def windows_at(text: Tensor, first: Tensor, ticks: int) -> tuple[Tensor, Tensor]:
-    """Return the windows of `text` that begin at `first` (N, 1), and their successors."""
-    place = first + torch.arange(ticks)
-    return text[place], text[place + 1]
-
-
-def trained_bits(model: Contender, sizes: Sizes, seed: int, device: str) -> float:
+def trained_bits(model: Contender, sizes: Sizes, seed: int) -> float:
     """Train one model on the text, and return its bits for each held-out byte."""
     text, held_out = help_text()
     torch.manual_seed(seed)
-    network = SequenceModel(model.config, SYMBOLS, SYMBOLS, sizes.width).to(device)
+    network = SequenceModel(model.config, SYMBOLS, SYMBOLS, sizes.width)
     batches = random_windows(text, sizes, STEPS, seed)
-    moved = ((symbols.to(device), following.to(device)) for symbols, following in batches)
-    *_, last = fit(network, moved, loss, learning_rate=LEARNING_RATE, report_every=STEPS)
+    *_, last = fit(network, batches, loss, learning_rate=LEARNING_RATE, report_every=STEPS)
     bits = bits_per_byte(network, held_out, sizes.ticks)
     took = f"{bits:.3f} bits after {last.seconds:.0f} s"
     print_progress(f"quality: {model.name}, seed {seed}: {took}")
@@ -377,9 +305,8 @@ def bits_per_byte(network: nn.Module, text: Tensor, ticks: int) -> float:
     """Return the mean over all windows of `ticks` bytes of `text`."""
     network.eval()
     symbols, following = all_windows(text, ticks)
-    device = next(network.parameters()).device
-    parts = zip(symbols.split(EVALUATED_AT_ONCE), following.split(EVALUATED_AT_ONCE), strict=True)
-    total = sum(float(loss(network, s.to(device), f.to(device))) * s.numel() for s, f in parts)
+    parts = zip(symbols.split(32), following.split(32), strict=True)
+    total = sum(float(loss(network, *part)) * part[0].numel() for part in parts)
     return total / symbols.numel() / math.log(2)
 
 
@@ -392,13 +319,12 @@ def single_byte_bits(ticks: int) -> float:
     """Return the bits for each held-out byte by the frequencies of single bytes, a baseline."""
     text, held_out = help_text()
     counts = torch.bincount(text, minlength=SYMBOLS) + 1.0  # so that no byte is impossible
-    scores = (counts / counts.sum()).log()
-    _, following = all_windows(held_out, ticks)
-    return float(-scores[following].mean() / math.log(2))
+    scores = (counts / counts.sum()).log2()
+    return float(-scores[all_windows(held_out, ticks)[1]].mean())
 
 
 @dataclass(frozen=True)
-class BenchSequenceCommand:
+class BenchSequenceCommand(BenchCommand):
     """Compare the cost of long sequences: TLB by chunk size, Hourglass by hierarchy.
 
     All figures are ratios to a plain Transformer in the same run, which is causal and has no window.
@@ -415,106 +341,58 @@ class BenchSequenceCommand:
     """Seeds of the trainings; each seed adds one training of every model, and a column."""
     threads: int = 1
     """CPU threads."""
-    device: Literal["cpu", "cuda"] = "cpu"
-    """Where the models run."""
-    json: Path | None = None
-    """Also write all figures to this file."""
 
-    def run(self) -> int:
-        """Measure cost and quality, print a table for each, and write the figures.
-
-        Raises `UserError` if the device is missing.
-        """
+    def measure(self, report: Report) -> None:
+        """Measure cost and quality, with a table for each."""
         require_some(options(self, "parts", "seeds"))
         require_at_least(1, options(self, "threads"))
-        if self.device == "cuda" and not torch.cuda.is_available():
-            raise UserError(
-                "--device is cuda, but PyTorch finds no GPU here; leave it out to run on the CPU"
-            )
-        sizes = {"steps": STEPS, "cost": asdict(COST), "text": asdict(TEXT)}
-        report = Report(self.json, options={**asdict(self), "json": None, **sizes})
+        report.figures |= {"steps": STEPS, "cost_sizes": asdict(COST), "text_sizes": asdict(TEXT)}
         with cpu_threads(self.threads):
             if "cost" in self.parts:
-                self._report_cost(report)
+                rows = measure_cost(COST)
+                title = (
+                    f"{COST.ticks} ticks, batch {COST.batch}, width {COST.width}, one token a tick: "
+                    "ratios to the plain Transformer"
+                )
+                notes = COST_NOTES.format(plain=in_words(rows[0]))
+                report.rows("cost", title, columns_beside(rows[0]), rows, notes)
             if "quality" in self.parts:
-                self._report_quality(report)
-        report.write()
-        return 0
-
-    def _report_cost(self, report: Report) -> None:
-        rows = measure_cost(COST, self.device, TICK_BLOCKS)
-        columns = columns_beside(rows[0])
-        linear = columns.pop("linear")
-        columns |= {
-            "tick": ratio("tick_ms", rows[0]),
-            "state": ratio("state_floats", rows[0], digits=3),
-            "linear": linear,
-        }
-        if self.device == "cuda":
-            columns["peak"] = ratio("peak_mb", rows[0])
-        title = (
-            f"{COST.ticks} ticks, batch {COST.batch}, width {COST.width}, one token a tick: "
-            "ratios to the plain Transformer"
-        )
-        notes = COST_NOTES.format(
-            plain=in_words(rows[0]),
-            ticks=COST.ticks,
-            layers=LAYERS,
-            cross_every=CROSS_EVERY,
-            num_latents=NUM_LATENTS,
-            window=WINDOW,
-        )
-        report.rows("cost", title, columns, rows, notes)
-
-    def _report_quality(self, report: Report) -> None:
-        rows: list[Figures] = [
-            {"cost": cost, "bits": [trained_bits(model, TEXT, s, self.device) for s in self.seeds]}
-            for model, cost in zip(contenders(TEXT), measure_cost(TEXT, self.device), strict=True)
-        ]
-        plain, single = rows[0]["cost"], single_byte_bits(TEXT.ticks)
-        bits = {f"bits,\nseed {s}": f"{{bits[{n}]:.3f}}" for n, s in enumerate(self.seeds)}
-        title = f"Quality after {STEPS} steps, and the cost of a step's passes as ratios"
-        notes = QUALITY_NOTES.format(
-            plain=in_words(plain),
-            steps=STEPS,
-            batch=TEXT.batch,
-            ticks=TEXT.ticks,
-            single=single,
-        )
-        shown = [{**row["cost"], "bits": row["bits"]} for row in rows]
-        report.table(rows_table(title, columns_beside(plain, bits), shown), notes)
-        report.figures["quality"] = {"single_byte_bits": single, "rows": rows}
+                rows = measure_cost(TEXT)
+                for row, model in zip(rows, contenders(TEXT), strict=True):
+                    row["bits"] = [trained_bits(model, TEXT, seed) for seed in self.seeds]
+                single = single_byte_bits(TEXT.ticks)
+                title = (
+                    f"Bits after {STEPS} steps of {TEXT.batch} x {TEXT.ticks} bytes, and the cost as "
+                    "ratios"
+                )
+                bits = {f"bits,\nseed {s}": f"{{bits[{n}]:.3f}}" for n, s in enumerate(self.seeds)}
+                notes = QUALITY_NOTES.format(plain=in_words(rows[0]), single=single)
+                report.rows("quality", title, columns_beside(rows[0]) | bits, rows, notes)
+                report.figures["single_byte_bits"] = single
 
 
-def columns_beside(
-    plain: Figures, more: Mapping[str, Cell] = MappingProxyType({})
-) -> dict[str, Cell]:
-    """Return the columns of both tables, with ratios to the plain Transformer, and `more` within."""
+def columns_beside(plain: Figures) -> dict[str, Cell]:
+    """Return the columns of both tables, with ratios to the plain Transformer."""
+
+    def ratio(field: str, digits: int = 2) -> Cell:
+        return lambda row: decimals(row[field] and row[field] / plain[field], digits)
+
     return {
         "model": "{name}",
         "layers": "{layers}",
         "params\n(k)": lambda row: f"{row['parameters'] / 1e3:,.0f}",
-        **more,
-        "time": ratio("train_ms", plain),
-        "memory": ratio("kept_mb", plain),
-        "scores": ratio("kept_with_scores_mb", plain),
-        "linear": ratio("linear_cost", plain),
+        "time": ratio("train_ms"),
+        "memory": ratio("kept_mb"),
+        "scores": ratio("kept_with_scores_mb"),
+        "tick": ratio("tick_ms"),
+        "state": ratio("state_floats", digits=3),
+        "linear": ratio("linear_cost"),
     }
-
-
-def ratio(field: str, plain: Figures, digits: int = 2) -> Cell:
-    """Return the text of the ratio of `field` to that of `plain`; a dash where one is unknown."""
-
-    def cell(row: Figures) -> str:
-        unknown = row[field] is None or plain[field] is None
-        return decimals(None if unknown else row[field] / plain[field], digits)
-
-    return cell
 
 
 def in_words(plain: Figures) -> str:
     """Return the absolute figures to which the ratios refer."""
-    passes = "{train_ms:.0f} ms, {kept_mb:.1f} MB, {kept_with_scores_mb:.1f} MB with scores"
-    tick = "" if plain["tick_ms"] is None else ", a tick {tick_ms:.2f} ms"
-    peak = "" if plain["peak_mb"] is None else ", peak {peak_mb:.1f} MB"
-    return f"{passes}{tick}{peak}, state {{state_floats:,}} floats".format(**plain)
+    return (
+        "{train_ms:.0f} ms, {kept_mb:.1f} MB, {kept_with_scores_mb:.1f} MB with scores, a tick "
+        "{tick_ms:.2f} ms, state {state_floats:,} floats"
+    ).format(**plain)

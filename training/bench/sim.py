@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from itertools import chain
-from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
+from unittest.mock import patch
 
 import mujoco
 import numpy as np
@@ -28,7 +28,7 @@ from ttm.sim.kitchen.spec import FRAME_PX
 from ttm.sim.kitchen_env import KitchenEnv
 from ttm.sim.shipped import KITCHEN
 from ttm.sim.tasks.table import TASK_METAVAR
-from ttm.training.bench.common import Cell, Figures, Report, rows_table
+from ttm.training.bench.common import BenchCommand, Cell, Figures, Report, rows_table
 
 PARTS = ("physics", "inverse kinematics", "head", "wrist", "task", "rest")
 PHYSICS, KINEMATICS, HEAD, WRIST, TASK, REST = PARTS
@@ -70,21 +70,18 @@ def one_core() -> Iterator[bool]:
         os.sched_setaffinity(0, before)
 
 
-class Everything:
-    """Draws the whole scene at every call."""
+@contextmanager
+def whole_scene(kitchen: KitchenEnv) -> Iterator[Frame]:
+    """Yield a function that draws the whole scene at every call."""
+    renderer = mujoco.Renderer(kitchen.model, FRAME_PX, FRAME_PX)
 
-    def __init__(self, model: mujoco.MjModel, data: mujoco.MjData):
-        self._renderer, self._data = mujoco.Renderer(model, FRAME_PX, FRAME_PX), data
+    def frame(camera: str) -> np.ndarray:
+        renderer.update_scene(kitchen.data, camera)
+        return renderer.render()
 
-    def frame(self, camera: str) -> np.ndarray:
-        """Return the view of a camera."""
-        self._renderer.update_scene(self._data, camera)
-        return self._renderer.render()
-
-    def close(self) -> None:
-        """Free the renderer. Rendering makes its GL context the one that is freed."""
-        self._renderer.render()
-        self._renderer.close()
+    yield frame
+    renderer.render()  # makes its GL context the one that is freed
+    renderer.close()
 
 
 class Stopwatch:
@@ -128,30 +125,21 @@ def timed_parts(env: KitchenEnv, frame: Frame) -> Iterator[Stopwatch]:
         fetch.SCENE_PREFIX + fetch.HEAD_CAMERA: watch.timed(HEAD, frame),
         fetch.SCENE_PREFIX + fetch.WRIST_CAMERA: watch.timed(WRIST, frame),
     }
-    timed: list[tuple[str, Any, Sequence[str]]] = [
-        (PHYSICS, env.world, ("step", "hold")),
-        (KINEMATICS, env.controller.kinematics, ("solve",)),
-        (TASK, env.task, [name for name in TASK_METHODS if hasattr(env.task, name)]),
-    ]
-    replaced: list[tuple[Any, str, Callable[..., Any]]] = [
-        (env.world.cameras, "frame", lambda camera: frames[camera](camera)),
-        *(
-            (o, name, watch.timed(part, getattr(o, name)))
-            for part, o, names in timed
-            for name in names
-        ),
-    ]
-    for owner, name, method in replaced:
-        setattr(owner, name, method)
-    try:
+    with ExitStack() as replaced:
+        for part, owner, names in (
+            (PHYSICS, env.world, ("step", "hold")),
+            (KINEMATICS, env.controller.kinematics, ("solve",)),
+            (TASK, env.task, [name for name in TASK_METHODS if hasattr(env.task, name)]),
+        ):
+            for name in names:
+                timed = watch.timed(part, getattr(owner, name))
+                replaced.enter_context(patch.object(owner, name, timed))
+        drawn = patch.object(env.world.cameras, "frame", lambda camera: frames[camera](camera))
+        replaced.enter_context(drawn)
         yield watch
-    finally:
-        for owner, name, _ in replaced:
-            delattr(owner, name)  # the method of the class is there again
 
 
-@dataclass(frozen=True)
-class TimedTick:
+class TimedTick(NamedTuple):
     """One tick of the environment."""
 
     situation: str
@@ -177,14 +165,14 @@ def timed_episode(env: Env, frame: Frame, start: Mapping[str, Any], seed: int) -
     with timed_parts(kitchen, frame) as watch:
         step = watch.timed(REST, env.step)
         while not over:
-            action, situation = kitchen.expert().action(), "acting"
-            acting = info.get("go", True)
+            action, acting = kitchen.expert().action(), info.get("go", True)
             watch.take()  # what the expert asked of the task does not count
             seen, _, terminated, truncated, info = step(action)
             seconds, over = watch.take(), terminated or truncated
+            situation = "acting"
             if not acting:
-                in_gap = info["tick"] >= kitchen.task.cue_ticks and not info["go"]
-                situation = "gap" if in_gap else "shown"
+                hidden = info["tick"] >= kitchen.task.cue_ticks and not info["go"]
+                situation = "gap" if hidden else "shown"
             ticks.append(TimedTick(situation, seconds, (seen["head"], seen["wrist"])))
     return ticks
 
@@ -199,8 +187,8 @@ def measure_task(env: Env, task: str, episodes: int, gap: int) -> list[Figures]:
     start = reset_options(task, gap if held else None)
     kitchen: Any = env.unwrapped
     taken: Episodes = {SHIPPED: [], ALWAYS: []}
-    with closing(Everything(kitchen.model, kitchen.data)) as everything:
-        frames = {SHIPPED: kitchen.world.cameras.frame, ALWAYS: everything.frame}
+    with whole_scene(kitchen) as everything:
+        frames = {SHIPPED: kitchen.world.cameras.frame, ALWAYS: everything}
         for seed in range(episodes + 1):
             for name, frame in frames.items():
                 taken[name].append(timed_episode(env, frame, start, seed))
@@ -210,49 +198,50 @@ def measure_task(env: Env, task: str, episodes: int, gap: int) -> list[Figures]:
 
 
 def rows_of(task: str, situation: str, taken: Episodes) -> list[Figures]:
-    """Return the row of each way to render. Times are medians over the episodes.
+    """Return the row of each way to render. Times, and speed relative to `ALWAYS`, are medians of episodes.
 
-    speed: how many times as fast as with the whole scene drawn at every tick; the median of the ratios
-    of the same episodes. different_frames: those that differ in some bit from the whole scene's.
+    different_frames: those that differ in some bit from the whole scene's.
     """
     chosen = {
         name: [[tick for tick in episode if tick.situation == situation] for episode in episodes]
         for name, episodes in taken.items()
     }
-    means = {
-        name: np.array(
-            [np.mean([[t.seconds.get(p, 0.0) for p in PARTS] for t in e], axis=0) for e in found]
-        )
-        for name, found in chosen.items()
-    }  # (episodes, parts), seconds
-    whole = {name: parts.sum(axis=1) for name, parts in means.items()}
     # The same actions led to both.
-    pairs = zip(chain(*chosen[SHIPPED]), chain(*chosen[ALWAYS]), strict=True)
-    different = sum(
-        not np.array_equal(*views)
-        for ours, theirs in pairs
-        for views in zip(ours.frames, theirs.frames, strict=True)
-    )
-    return [
-        {
-            "task": task,
-            "situation": situation,
-            "frames": name,
-            "ticks": sum(map(len, chosen[name])),
-            "ticks_per_s": float(np.median(1 / whole[name])),
-            "speed": float(np.median(whole[ALWAYS] / whole[name])),
-            "tick_ms": float(np.median(whole[name])) * 1e3,
-            "parts_ms": dict(
-                zip(PARTS, (np.median(means[name], axis=0) * 1e3).tolist(), strict=True)
-            ),
-            "different_frames": different if name == SHIPPED else 0,
-        }
-        for name in taken
-    ]
+    pairs = zip(*(chain(*chosen[name]) for name in (SHIPPED, ALWAYS)), strict=True)
+    views = chain(*(zip(ours.frames, theirs.frames, strict=True) for ours, theirs in pairs))
+    different = sum(not np.array_equal(*both) for both in views)
+
+    def means(name: str) -> np.ndarray:
+        """Return the mean seconds of each part in each episode, (episodes, parts)."""
+        seconds = (
+            [[t.seconds.get(p, 0.0) for p in PARTS] for t in ticks] for ticks in chosen[name]
+        )
+        return np.array([np.mean(each, axis=0) for each in seconds])
+
+    always = means(ALWAYS).sum(axis=1)
+    rows = []
+    for name in taken:
+        parts = means(name)
+        whole = parts.sum(axis=1)
+        parts_ms = (np.median(parts, axis=0) * 1e3).tolist()
+        rows.append(
+            {
+                "task": task,
+                "situation": situation,
+                "frames": name,
+                "ticks": sum(map(len, chosen[name])),
+                "ticks_per_s": float(np.median(1 / whole)),
+                "speed": float(np.median(always / whole)),
+                "tick_ms": float(np.median(whole)) * 1e3,
+                "parts_ms": dict(zip(PARTS, parts_ms, strict=True)),
+                "different_frames": different if name == SHIPPED else 0,
+            }
+        )
+    return rows
 
 
 @dataclass(frozen=True)
-class BenchSimCommand:
+class BenchSimCommand(BenchCommand):
     """Time the control ticks of the simulated kitchen on one core, by part. Takes about half a minute.
 
     The scripted expert drives the robot, whose own time does not count. Each episode runs twice in
@@ -270,11 +259,9 @@ class BenchSimCommand:
     """Ticks for which memory tasks hide their cue."""
     episodes: int = 10
     """Episodes of each task; figures are medians over them. Each runs twice, drawn in two ways."""
-    json: Path | None = None
-    """Also write all figures to this file."""
 
-    def run(self) -> int:
-        """Time all tasks on one core, print tables, and write the figures."""
+    def measure(self, report: Report) -> None:
+        """Time all tasks on one core."""
         require_some(options(self, "tasks"))
         require_at_least(1, options(self, "episodes", "gap"))
         require_rendering()
@@ -284,7 +271,7 @@ class BenchSimCommand:
             with closing(make_env(KITCHEN)) as env:
                 for task in tasks:
                     rows += measure_task(env, task, self.episodes, self.gap)
-        report = Report(self.json, one_core=kept, gap=self.gap, episodes=self.episodes)
+        report.figures |= {"one_core": kept, "gap": self.gap, "episodes": self.episodes}
         names: dict[str, Cell] = {
             "ticks of": lambda r: r["task"] if r["situation"] == "acting" else f"{r['task']}, gap",
             "frames": "{frames}",
@@ -302,5 +289,3 @@ class BenchSimCommand:
         report.rows("rows", title, {**names, **speeds}, rows)
         title = "The time of a tick and of its parts, ms"
         report.table(rows_table(title, {**names, "tick": "{tick_ms:.2f}", **parts}, rows), NOTES)
-        report.write()
-        return 0

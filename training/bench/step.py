@@ -34,6 +34,7 @@ from ttm.policy.sight import SightMemory
 from ttm.policy.spec import PolicySpec
 from ttm.sim.shipped import checkpoint_path
 from ttm.training.bench.common import (
+    BenchCommand,
     Cell,
     Figures,
     Report,
@@ -55,15 +56,11 @@ OURS = "ttm write=gated read=attend process_memory=true"
 EPISODES, TICKS = 32, (30, 60)
 """Made-up episodes, of which every tenth is held out, and the ticks of the shortest and the longest."""
 BATCH_SIZE = 16
-"""Episodes in a batch."""
 RECALL_WEIGHT = 2.0
-"""Weight of the recall loss; 0: none."""
 WARM_UP = 2
 """Steps of each training that are not counted."""
 TOLERANCE = 0.02
 """The largest relative difference between the weights of a core and of its LSTM."""
-BAR = 1.5
-"""The largest ratio of the processor time of a step to that of an LSTM with as many weights."""
 
 Part = Literal["batch", "vision", "cameras", "inputs", "core", "head", "recall", "weights"]
 Pass = Literal["forward", "backward"]
@@ -78,12 +75,11 @@ PART_NAMES: dict[Part, str] = {
     "weights": "optimiser, average",
 }
 
-NOTES = f"""\
+NOTES = """\
   weights     of the core and of its sight memory; an LSTM "of as many weights" has as many within 2 %.
-  products    millions of multiply-adds of the core in the matrix products of one tick. If nothing else
-              took time, the ratio of the cores' times would be the ratio beside it.
+  products    millions of multiply-adds of the core in the matrix products of one tick.
   processor   seconds of all threads together; wall: seconds on the clock.
-  ratio       to the LSTM of as many weights, on the same batches; bar: {BAR} or less.
+  ratio       to the LSTM of as many weights, on the same batches; bar: 1.5 or less.
   backward    includes the losses themselves.
 All are medians over the steps, so that the parts need not add up.
 """
@@ -117,13 +113,12 @@ def parsed(text: str, policy: Policy) -> Contender:
     `UserError` if there is no such core, or it has no such options.
     """
     name, *given = text.split() or [""]
-    of_core, size = split_sight(tuple(given))
+    of_core, size = split_sight(given)
     config, tokens, weights = policy.config, policy.num_encoded, 0
     core = with_options(sized_like(name, config.core), of_core)
     if size.tokens:
         sight = SightMemory(config.width, size.tokens)
-        tokens += sight.num_tokens
-        weights = num_parameters(sight)
+        tokens, weights = tokens + sight.num_tokens, num_parameters(sight)
     counted = counted_step(core, config.width, tokens)
     return Contender(name, of_core, counted.parameters + weights, counted.multiply_adds, size)
 
@@ -135,25 +130,20 @@ def equal_lstm(core: Contender, policy: Policy) -> Contender:
     `UserError` if no LSTM has as many weights.
     """
     outputs = [option for option in core.options if option.startswith("process_size=")]
+    layers, wanted = 1, core.parameters
 
     def lstm(layers: int, *more: str) -> Contender:
         return parsed(" ".join(["lstm", *outputs, f"num_layers={layers}", *more]), policy)
 
-    def is_equal(other: Contender) -> bool:
-        return abs(other.parameters - core.parameters) <= TOLERANCE * core.parameters
-
-    layers = 1
-    while lstm(layers + 1).parameters <= core.parameters * (1 + TOLERANCE):
+    while lstm(layers + 1).parameters <= wanted * (1 + TOLERANCE):
         layers += 1
     found = lstm(layers)
-    if not is_equal(found):
+    if abs(found.parameters - wanted) > TOLERANCE * wanted:
         one, two = (lstm(layers, f"bottleneck={width}").parameters for width in (1, 2))
-        found = lstm(
-            layers, f"bottleneck={max(1, 1 + round((core.parameters - one) / (two - one)))}"
-        )
-    if not is_equal(found):
+        found = lstm(layers, f"bottleneck={max(1, 1 + round((wanted - one) / (two - one)))}")
+    if abs(found.parameters - wanted) > TOLERANCE * wanted:
         raise UserError(
-            f"core {core.label} has {core.parameters:,} weights, fewer than an LSTM of width "
+            f"core {core.label} has {wanted:,} weights, fewer than an LSTM of width "
             f"{policy.config.width} can have; give a larger core"
         )
     return found
@@ -187,16 +177,14 @@ def trainer_of(
 @contextmanager
 def made_up_episodes(policy: Policy) -> Iterator[tuple[str, ...]]:
     """Yield a folder of episodes of the robot of `policy`, in which no two frames are equal."""
-    lengths = np.linspace(*TICKS, EPISODES).round().astype(int)
-    size = policy.config.embedding_size
+    spec, size = policy.spec, policy.config.embedding_size
     with tempfile.TemporaryDirectory() as folder:
-        for seed, length in enumerate(lengths):
+        for seed, length in enumerate(np.linspace(*TICKS, EPISODES).round().astype(int)):
             rng = np.random.default_rng(seed)
-            with EpisodeWriter(Path(folder) / f"{seed}.hdf5", policy.spec) as writer:
+            with EpisodeWriter(Path(folder) / f"{seed}.hdf5", spec) as writer:
                 for tick in range(length):
-                    seen = random_observation(policy.spec, rng)
-                    action = made_up_action(policy.spec, rng)
-                    writer.append(seen, action, timestamp_s=tick / policy.spec.rate_hz)
+                    seen, action = random_observation(spec, rng), made_up_action(spec, rng)
+                    writer.append(seen, action, timestamp_s=tick / spec.rate_hz)
                 embedding = np.full(size, size**-0.5, np.float32)
                 writer.finish(instruction="bench", embedding=embedding)
         yield (folder,)
@@ -204,13 +192,9 @@ def made_up_episodes(policy: Policy) -> Iterator[tuple[str, ...]]:
 
 def made_up_action(spec: PolicySpec, rng: np.random.Generator) -> npt.NDArray[np.float64]:
     """Return an action within the limits of the spec, (A,); binary parts are one of their commands."""
-    low, high = (limit.astype(float) for limit in spec.action_limits)
-    portion = rng.uniform(size=spec.action_size)
-    chosen = np.where(portion < 0.5, low, high)
-    # Where there is no limit: 1 from the other limit, or from 0.
-    low = np.where(np.isfinite(low), low, np.where(np.isfinite(high), high, 0) - 1)
-    high = np.where(np.isfinite(high), high, low + 1)
-    return np.where(spec.binary_mask, chosen, low + portion * (high - low))
+    low, high = spec.action_limits
+    command = np.where(rng.uniform(size=spec.action_size) < 0.5, low, high)
+    return np.where(spec.binary_mask, command, np.clip(rng.normal(size=low.shape), low, high))
 
 
 Seconds = npt.NDArray[np.float64]
@@ -219,7 +203,6 @@ PartTimes = dict[tuple[Part, Pass], Seconds]
 
 
 def clocks() -> Seconds:
-    """Read both clocks."""
     return np.array([time.process_time(), time.perf_counter()])
 
 
@@ -293,10 +276,9 @@ def measure_steps(
     threads: int,
     rounds: int,
 ) -> list[Figures]:
-    """Time `rounds` steps of each training, which take turns and see the same batches.
+    """Return a row for each training, which take turns and see the same batches: medians over `rounds` steps.
 
-    Returns a row for each training; its figures are medians over the steps. `lstm` is the LSTM of as
-    many weights, to which its ratios refer; for such an LSTM, itself.
+    `lstm` is the LSTM of as many weights, to which ratios refer; for such an LSTM, itself.
     """
     taken: dict[Contender, list[PartTimes]] = {core: [] for core in trainers}
     with cpu_threads(threads):
@@ -307,18 +289,14 @@ def measure_steps(
                 make = partial(source.make, next(picks), step, burn_in=0)
                 taken[core].append(timed_step(trainer, make))
     counted = {core: times[WARM_UP:] for core, times in taken.items()}
-    whole = {
-        core: np.array([sum(parts.values(), np.zeros(2)) for parts in steps])
-        for core, steps in counted.items()
-    }  # (rounds, 2)
+    whole = {c: np.array([sum(parts.values()) for parts in counted[c]]) for c in trainers}
     rows = []
     for core in trainers:
         lstm = lstm_of.get(core, core)
-        ratio = np.median(whole[core] / whole[lstm], axis=0)
-        parts: dict[Part, Figures] = {}
+        processor_ratio, wall_ratio = np.median(whole[core] / whole[lstm], axis=0).tolist()
+        parts: dict[Part, Figures] = defaultdict(dict)
         for part, direction in counted[core][0]:
-            of_part = [times[part, direction] for times in counted[core]]
-            parts.setdefault(part, {})[direction] = medians(of_part)
+            parts[part][direction] = medians([times[part, direction] for times in counted[core]])
         rows.append(
             {
                 "core": core.label,
@@ -329,8 +307,8 @@ def measure_steps(
                 "parts": parts,
                 "lstm": lstm.label,
                 "multiply_adds_ratio": core.multiply_adds / lstm.multiply_adds,
-                "processor_ratio": float(ratio[0]),
-                "wall_ratio": float(ratio[1]),
+                "processor_ratio": processor_ratio,
+                "wall_ratio": wall_ratio,
             }
         )
     return rows
@@ -338,12 +316,11 @@ def measure_steps(
 
 def medians(seconds: Sequence[Seconds] | Seconds) -> Figures:
     """Return the medians by both clocks. seconds: (n, 2)."""
-    processor, wall = np.median(seconds, axis=0).tolist()
-    return {"processor": processor, "wall": wall}
+    return dict(zip(("processor", "wall"), np.median(seconds, axis=0).tolist(), strict=True))
 
 
 @dataclass(frozen=True)
-class BenchStepCommand:
+class BenchStepCommand(BenchCommand):
     """Time a training step on whole episodes with frozen vision, part by part.
 
     The step is that of `ttm train --init … --freeze-vision --window episode --recall-weight 2`. Each
@@ -365,15 +342,12 @@ class BenchStepCommand:
     """Numbers of CPU threads; all is timed with each of them."""
     rounds: int = 10
     """Steps of each core that are timed with each number of threads, in turns."""
-    json: Path | None = None
-    """Also write all figures to this file."""
 
-    def run(self) -> int:
-        """Time all cores and their LSTMs, print tables, and write the figures."""
+    def measure(self, report: Report) -> None:
+        """Time all cores and their LSTMs."""
         require_some(options(self, "cores", "threads"))
         require_at_least(1, options(self, "rounds") | {"--threads": min(self.threads)})
         keep_freed_memory()
-        report = Report(self.json, steps=[])
         policy = load_checkpoint(checkpoint_path(self.init))[0]
         ours = [parsed(text, policy) for text in self.cores]
         lstm_of = {core: equal_lstm(core, policy) for core in ours}
@@ -384,34 +358,22 @@ class BenchStepCommand:
             features = FeatureCache(policy, policy.spec.cameras)
             trainers = {core: trainer_of(core, self.init, data, features) for core in cores}
             letters = dict(zip((core.label for core in cores), ascii_uppercase, strict=False))
-            report.text(introduction(trainers[ours[0]], letters))
+            lengths = trainers[ours[0]].source.windows.episode_lengths
+            report.text(
+                f"{len(lengths)} episodes of {min(lengths)} to {max(lengths)} ticks, whole, in batches "
+                f"of {BATCH_SIZE}. Vision is frozen; weight of the recall loss {RECALL_WEIGHT:g}.\n\n"
+                + "".join(f"  {letter}  {core}\n" for core, letter in letters.items())
+            )
+            report.figures["steps"] = []
             for threads in self.threads:
                 rows = measure_steps(trainers, lstm_of, threads, self.rounds)
                 report.figures["steps"] += rows
                 print_steps(report, rows, letters)
         report.text(NOTES)
-        report.write()
-        return 0
-
-
-def introduction(trainer: Trainer, letters: Mapping[str, str]) -> str:
-    """Return in words what a step is, and which letter stands for which core."""
-    lengths, features = trainer.source.windows.episode_lengths, trainer.source.features
-    assert features is not None  # vision is frozen
-    distinct = max(len(rows.unique()) for rows in features.rows.values())
-    cores = "".join(f"  {letter}  {core}\n" for core, letter in letters.items())
-    return (
-        f"{len(lengths)} episodes of {min(lengths)} to {max(lengths)} ticks, whole, in batches of "
-        f"{BATCH_SIZE}; of {sum(lengths)} frames a camera\n{distinct} are distinct. Vision is frozen; "
-        f"weight of the recall loss {RECALL_WEIGHT:g}.\n\n{cores}"
-    )
 
 
 def print_steps(report: Report, rows: Sequence[Figures], letters: Mapping[str, str]) -> None:
-    """Print whole steps, and their parts with a column for each core.
-
-    letters: core -> the letter that stands for it.
-    """
+    """Print whole steps, and their parts with a column for each core. letters: core -> its letter."""
     steps: dict[str, Cell] = {
         "core": lambda row: letters[row["core"]],
         "weights": "{parameters:,}",

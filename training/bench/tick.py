@@ -1,8 +1,7 @@
 """`ttm bench tick`: the time of a control tick, on a CPU.
 
-The unit of the Token Turing Machine is compared with a plain restatement of the paper in PyTorch, of
-the same weights; late ticks of a long episode with early ones; whole ticks, from images to the action,
-with the project's bars; and OpenVINO with PyTorch for every core.
+OpenVINO is compared with eager PyTorch, for the unit of the Token Turing Machine and for every core; late
+ticks of a long episode with early ones; whole ticks, from images to the action, with the project's bars.
 """
 
 from __future__ import annotations
@@ -12,23 +11,18 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 import torch
-from torch import Tensor, nn
-from torch.nn import functional as F
+from torch import Tensor
 
 from ttm.policy.checkpoint import load_checkpoint
 from ttm.policy.config import EngineName, Precision, PresetName
 from ttm.policy.cores import registry
 from ttm.policy.cores.baselines import CausalTransformer
-from ttm.policy.cores.core import CoreConfig
-from ttm.policy.cores.hourglass import HourglassConfig, parse_hierarchy
 from ttm.policy.cores.registry import sized_like
-from ttm.policy.cores.tlb import TemporalLatentBottleneckConfig
 from ttm.policy.cores.ttm import TokenTuringConfig, TokenTuringMachineUnit
 from ttm.policy.engines import CoreTickModule, cpu_threads
 from ttm.policy.errors import options, require_at_least
@@ -39,6 +33,8 @@ from ttm.policy.spec import ActionPart, CameraSpec, PolicySpec, ProprioceptionSp
 from ttm.sim.shipped import default_checkpoint
 from ttm.training.bench.common import (
     BLOCK,
+    BenchCommand,
+    Cell,
     Figures,
     Report,
     decimals,
@@ -64,16 +60,13 @@ FLAT_TICKS = 10_000
 """Ticks of the long episode of the unit and of the whole policy."""
 GROWING_TICKS = 400
 """Ticks of the Transformer without a window. Its cache grows by 0.5 MB a tick, and its time with it."""
-PERIOD_TICKS = 1024
-"""Ticks of the episode in which tlb and hourglass are timed by themselves."""
 WHOLE_TICKS, TORCH_TICKS = 300, 50
 """Whole ticks with each precision of OpenVINO, and with PyTorch."""
 UNIT_COMPARED_TICKS, COMPARED_TICKS = 50, 20
 """Ticks over which results are compared with PyTorch's, each with its own memory."""
 
-# The paper's robot setting
 WIDTH, NUM_INPUTS = 512, 48
-"""D and N."""
+"""D and N of the paper's robot setting."""
 UNIT = TokenTuringConfig(
     memory_size=96,
     process_size=16,
@@ -83,133 +76,38 @@ UNIT = TokenTuringConfig(
     positional_embedding=False,
 )
 MLP_SIZES = (512, 2048)
-EAGER = "plain eager"
+EAGER = "eager"
 BAR_RATIO = {"float32": 0.55, "bfloat16": 0.35}
-"""Precision -> the project's bar for the time of a tick of the unit, relative to plain PyTorch."""
+"""Precision -> the project's bar for the time of a tick of the unit, relative to eager PyTorch."""
 BAR_MS: dict[Timed, float] = {"tiny": 10.0, "base": 40.0, "paper": 100.0, "shipped": 10.0}
 """What is timed -> the project's bar for the median tick on two CPU cores."""
-NUM_CAMERAS = {"tiny": 2, "base": 1, "paper": 1}
-"""Preset -> number of cameras of the robot that it is timed for."""
-
-PERIODIC_WIDTH = 128
-LATENTS = TemporalLatentBottleneckConfig(process_size=1, num_latents=10, chunk_size=10)
-HOURGLASS = HourglassConfig(process_size=1)
-PERIODIC: dict[str, tuple[CoreConfig, int, int]] = {
-    "tlb": (LATENTS, LATENTS.chunk_size, LATENTS.chunk_size - 1),
-    "hourglass": (HOURGLASS, parse_hierarchy(HOURGLASS.hierarchy).period, 0),
-}
-"""Core -> configuration, period, and the phase of the ticks at which its state takes something new."""
-
-INTRODUCTION = """\
-{threads} CPU threads. Medians of single ticks at batch 1; error: the largest difference of an output
-from PyTorch's.
-"""
-PERIOD_NOTES = f"""\
-  early, late   medians of the ticks of the first and of the last quarter, timed in turns.
-  k-th          the ticks at which the state takes something new: for tlb, the latents at the end
-                of a chunk of {LATENTS.chunk_size} ticks; for hourglass, the coarse elements at
-                every {PERIODIC["hourglass"][1]}th tick. Both cores compute these at every tick,
-                so that all ticks take equally long.
-A reference implementation of the TLB took 0.6 ms a tick, and 0.73 ms at the end of a chunk, at this
-width on one core. That was measured elsewhere.
-"""
 
 
-NORM = partial(nn.LayerNorm, eps=1e-6)
+def made_unit(mlp_size: int) -> TokenTuringMachineUnit:
+    """Return the unit with random weights, the same in every call."""
+    torch.manual_seed(0)
+    return TokenTuringMachineUnit(WIDTH, NUM_INPUTS, replace(UNIT, mlp_size=mlp_size)).eval()
 
 
-def mlp(width: int, hidden_size: int, out_size: int) -> nn.Sequential:
-    """Return layer norm, dense, gelu, dense."""
-    layers = nn.Linear(width, hidden_size), nn.GELU("tanh"), nn.Linear(hidden_size, out_size)
-    return nn.Sequential(NORM(width), *layers)
-
-
-class PlainSummarizer(nn.Module):
-    """Sums of the tokens, weighted by the softmax of an MLP of each token."""
-
-    def __init__(self, width: int, bottleneck: int, num_tokens: int) -> None:
-        super().__init__()
-        self.mlp = mlp(width, bottleneck, num_tokens)
-
-    def forward(self, tokens: Tensor) -> Tensor:
-        """tokens: (B, P, D) -> (B, K, D)."""
-        return self.mlp(tokens).softmax(dim=1).transpose(1, 2) @ tokens
-
-
-class PlainBlock(nn.Module):
-    """A pre-norm Transformer block."""
-
-    def __init__(self, width: int, config: TokenTuringConfig) -> None:
-        super().__init__()
-        self.num_heads = config.num_heads
-        self.qkv = nn.Sequential(NORM(width), nn.Linear(width, 3 * width))
-        self.attention_out = nn.Linear(width, width)
-        self.mlp = mlp(width, config.mlp_size, width)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """x: (B, R, D) -> (B, R, D)."""
-        heads = self.qkv(x).unflatten(-1, (3, self.num_heads, -1)).permute(2, 0, 3, 1, 4)
-        mixed = F.scaled_dot_product_attention(*heads)  # (B, heads, R, D / heads)
-        x = x + self.attention_out(mixed.transpose(1, 2).flatten(2))
-        return x + self.mlp(x)
-
-
-class PlainUnit(nn.Module):
-    """The unit in plain PyTorch, as fast as that allows.
-
-    The parameters come in the order of `TokenTuringMachineUnit`'s.
-    """
-
-    def __init__(self, width: int, config: TokenTuringConfig) -> None:
-        super().__init__()
-        self.read = PlainSummarizer(width, config.bottleneck, config.process_size)
-        self.position = nn.ParameterList([torch.zeros(1, config.process_size, width)])
-        blocks = (PlainBlock(width, config) for _ in range(config.num_layers))
-        self.process = nn.Sequential(*blocks, NORM(width))
-        self.write = PlainSummarizer(width, config.bottleneck, config.memory_size)
-
-    @torch.no_grad()
-    def copy_weights(self, unit: TokenTuringMachineUnit) -> None:
-        """Copy the weights of the project's unit."""
-        for mine, theirs in zip(self.parameters(), unit.parameters(), strict=True):
-            assert mine.shape == theirs.shape
-            mine.copy_(theirs)
-
-    def forward(self, memory: Tensor, inputs: Tensor) -> tuple[Tensor, Tensor]:
-        """memory: (B, m, D), inputs: (B, N, D) -> new memory (B, m, D), outputs (B, r, D)."""
-        outputs = self.process(self.read(torch.cat([memory, inputs], dim=1)) + self.position[0])
-        return self.write(torch.cat([memory, inputs, outputs], dim=1)), outputs
-
-
-class UnitTicks:
-    """The unit with random weights, the same in every instance, in plain PyTorch and as OpenVINO runs it."""
-
-    def __init__(self, mlp_size: int) -> None:
-        torch.manual_seed(0)
-        config = replace(UNIT, mlp_size=mlp_size)
-        self._unit = TokenTuringMachineUnit(WIDTH, NUM_INPUTS, config).eval()
-        self.plain = PlainUnit(WIDTH, config).eval()
-        self.plain.copy_weights(self._unit)
-
-    def compiled(self, precision: Precision) -> CompiledModule:
-        """Return the unit as the OpenVINO engine runs it."""
-        example = [torch.zeros(1, UNIT.memory_size, WIDTH), torch.zeros(1, NUM_INPUTS, WIDTH)]
-        return CompiledModule(copy.deepcopy(self._unit), example, precision=precision)
+def compiled_unit(unit: TokenTuringMachineUnit, precision: Precision) -> CompiledModule:
+    """Return the unit as the OpenVINO engine runs it."""
+    example = [torch.zeros(1, UNIT.memory_size, WIDTH), torch.zeros(1, NUM_INPUTS, WIDTH)]
+    return CompiledModule(copy.deepcopy(unit), example, precision=precision)
 
 
 @torch.inference_mode()
 def measure_unit(mlp_size: int) -> list[Figures]:
-    """Time plain eager PyTorch, and the compiled unit in every precision, in turns."""
-    ticks = UnitTicks(mlp_size)
-    calls: dict[str, Call] = {EAGER: ticks.plain}
+    """Time eager PyTorch, and the compiled unit in every precision, in turns."""
+    unit = made_unit(mlp_size)
+    calls: dict[str, Call] = {EAGER: unit}
     load_s = {EAGER: 0.0}
     for precision in supported_precisions():
         begun = time.perf_counter()
-        calls[precision] = ticks.compiled(precision)
+        calls[precision] = compiled_unit(unit, precision)
         load_s[precision] = time.perf_counter() - begun
     memory, inputs = torch.randn(1, UNIT.memory_size, WIDTH), torch.randn(1, NUM_INPUTS, WIDTH)
     times = interleaved({how: partial(call, memory, inputs) for how, call in calls.items()}, BLOCKS)
-    expected = unit_outputs(ticks.plain)
+    expected = unit_outputs(unit)
     return [
         {
             "mlp_size": mlp_size,
@@ -231,9 +129,6 @@ def unit_outputs(call: Call) -> Tensor:
         memory, output = call(memory, torch.randn(1, NUM_INPUTS, WIDTH, generator=generator))
         outputs.append(output)
     return torch.cat(outputs)
-
-
-# Late ticks of a long episode against early ones
 
 
 @torch.inference_mode()
@@ -265,7 +160,7 @@ def measure_flat(what: str, begin: Callable[[], Tick], ticks: int) -> Figures:
 
 def unit_loop() -> Tick:
     """Return a tick of the unit that continues from the memory of the tick before."""
-    call = UnitTicks(UNIT.mlp_size).compiled("float32")
+    call = compiled_unit(made_unit(UNIT.mlp_size), "float32")
     inputs, memory = torch.randn(1, NUM_INPUTS, WIDTH), torch.zeros(1, UNIT.memory_size, WIDTH)
     return state_loop(lambda inputs, memory: call(memory, inputs)[::-1], [inputs, memory])
 
@@ -291,47 +186,17 @@ def state_loop(call: Callable[..., Sequence[Any]], example: Sequence[Any]) -> Ti
     return tick
 
 
-# Cores by themselves
-
-
-@torch.inference_mode()
-def measure_period(what: str, ticks: int) -> list[Figures]:
-    """Time a core of `PERIODIC` with PyTorch and with OpenVINO on one thread."""
-    with cpu_threads(1):
-        eager, compiled, example = core_ticks(PERIODIC[what][0], PERIODIC_WIDTH, 1, threads=1)
-        return [
-            {"what": what, "how": how, "ticks": ticks, **by_phase(what, call, example, ticks)}
-            for how, call in (("PyTorch", eager), ("OpenVINO", compiled))
-        ]
-
-
-def by_phase(what: str, call: Call, example: Sequence[Tensor], ticks: int) -> Figures:
-    """Time an old and a young episode in turns, then the old one alone by the phase of its ticks.
-
-    Early ticks are those of the first quarter of the episode, late ones those of the last.
-    """
-    _, period, turn = PERIODIC[what]
-    quarter = ticks // 4
-    old, young = state_loop(call, example), state_loop(call, example)
-    repeated(old, ticks - quarter)
-    times = interleaved({"early": young, "late": old}, quarter // BLOCK)
-    taken = ticks - quarter + quarter // BLOCK * BLOCK
-    repeated(old, -taken % period)  # to the start of a period
-    phases = repeated(old, ticks // period * period).reshape(-1, period)
-    return {
-        "early_ms": median_ms(times["early"]),
-        "late_ms": median_ms(times["late"]),
-        "turn_ms": median_ms(phases[:, turn]),
-        "other_ms": median_ms(np.delete(phases, turn, axis=1)),
-    }
-
-
 @torch.inference_mode()
 def measure_core(kind: str) -> Figures:
     """Time one tick of a core at the sizes of the tiny preset, eager PyTorch and OpenVINO in turns."""
     policy = preset_policy("tiny")
-    core = sized_like(kind, policy.config.core)
-    eager, compiled, tensors = core_ticks(core, policy.config.width, policy.num_tokens)
+    width, num_inputs = policy.config.width, policy.num_tokens
+    torch.manual_seed(0)
+    core = sized_like(kind, policy.config.core).build(width, num_inputs).eval()
+    state = core.initial_state(1)
+    tensors = [torch.randn(1, num_inputs, width), *state.values()]
+    eager = CoreTickModule(core, tuple(state))
+    compiled = CompiledModule(copy.deepcopy(eager), tensors)
     calls = {"torch": partial(eager, *tensors), "ours": partial(compiled, *tensors)}
     times = interleaved(calls, BLOCKS)
     error, values, others = 0.0, tensors[1:], tensors[1:]
@@ -341,34 +206,17 @@ def measure_core(kind: str) -> Figures:
         error = max(error, float((output - expected).abs().max()))
     return {
         "kind": kind,
-        "parameters": num_parameters(eager),
-        "state_values": sum(value.numel() for value in tensors[1:]),
+        "parameters": num_parameters(core),
+        "state_values": sum(value.numel() for value in state.values()),
         "torch_ms": median_ms(times["torch"]),
         "median_ms": median_ms(times["ours"]),
         "error": error,
     }
 
 
-def core_ticks(
-    config: CoreConfig, width: int, num_inputs: int, threads: int | None = None
-) -> tuple[CoreTickModule, CompiledModule, list[Tensor]]:
-    """Return a core's tick, the same compiled, and an example of its tensors: tokens and initial state."""
-    torch.manual_seed(0)
-    core = config.build(width, num_inputs).eval()
-    state = core.initial_state(1)
-    eager, example = CoreTickModule(core, tuple(state)), [torch.randn(1, num_inputs, width)]
-    example += state.values()
-    return eager, CompiledModule(copy.deepcopy(eager), example, threads=threads), example
-
-
-# A whole tick, from images to the action
-
-
-def measure_whole(preset: Timed) -> list[Figures]:
+def measure_whole(what: Timed) -> list[Figures]:
     """Time `PolicyRunner.step` with PyTorch, then with each precision of OpenVINO."""
-    policy = (
-        load_checkpoint(default_checkpoint())[0] if preset == "shipped" else preset_policy(preset)
-    )
+    policy = load_checkpoint(default_checkpoint())[0] if what == "shipped" else preset_policy(what)
     settings: list[tuple[EngineName, Precision, int]] = [("torch", "float32", TORCH_TICKS)]
     settings += [("openvino", precision, WHOLE_TICKS) for precision in supported_precisions()]
     rows: list[Figures] = []
@@ -382,7 +230,7 @@ def measure_whole(preset: Timed) -> list[Figures]:
         times = repeated(policy_loop(runner), count)
         rows.append(
             {
-                "preset": preset,
+                "preset": what,
                 "image_size": policy.spec.cameras[0].height,
                 "cameras": len(policy.spec.cameras),
                 "engine": engine,
@@ -398,10 +246,10 @@ def measure_whole(preset: Timed) -> list[Figures]:
 
 def preset_policy(preset: PresetName) -> Policy:
     """Return a policy with random weights, the same in every call, of a robot with arm, gripper and base."""
-    size = PRESETS[preset].image_size
+    size, cameras = PRESETS[preset].image_size, 2 if preset == "tiny" else 1
     spec = PolicySpec(
         robot="bench",
-        cameras=tuple(CameraSpec(f"camera {n}", size, size) for n in range(NUM_CAMERAS[preset])),
+        cameras=tuple(CameraSpec(f"camera {n}", size, size) for n in range(cameras)),
         proprioception=(
             ProprioceptionSpec("joints", tuple(f"joint {number} (rad)" for number in range(7))),
             ProprioceptionSpec("gripper", ("opening",)),
@@ -438,14 +286,13 @@ def begin_episode(runner: PolicyRunner) -> None:
 
 
 @dataclass(frozen=True)
-class BenchTickCommand:
+class BenchTickCommand(BenchCommand):
     """Time a control tick on this machine's CPU. Takes some minutes; run it while nothing else runs.
 
-    unit: the unit of the Token Turing Machine at the paper's robot setting, against a plain eager
-    PyTorch version with the same weights. flat: the unit and a whole policy over 10,000 ticks, beside
-    a causal Transformer without a window, whose cost grows; then ticks of tlb and hourglass by age
-    and phase, on one thread. whole: from images to the action, for every preset. cores: every
-    temporal core.
+    unit: the unit of the Token Turing Machine at the paper's robot setting, compiled and in
+    eager PyTorch. flat: the unit and a whole policy over 10,000 ticks, beside
+    a causal Transformer without a window, whose cost grows. whole: from images to the action, for
+    every preset. cores: every temporal core.
     """
 
     parts: tuple[Part, ...] = ("unit", "flat", "whole", "cores")
@@ -454,54 +301,50 @@ class BenchTickCommand:
     """Presets of which a whole tick is timed, and the policy that ships."""
     threads: int = 2
     """CPU threads."""
-    json: Path | None = None
-    """Also write all figures to this file."""
 
-    def run(self) -> int:
-        """Time the parts one after the other, print their tables, and write the figures."""
+    def measure(self, report: Report) -> None:
+        """Time the parts one after the other."""
         require_at_least(1, options(self, "threads"))
-        report = Report(self.json, threads=self.threads)
-        measured: dict[Part, Callable[[Report], None]] = {
-            "unit": report_unit,
-            "flat": report_flat,
-            "whole": partial(report_whole, self.presets),
-            "cores": report_cores,
-        }
+        report.figures["threads"] = self.threads
+        report.text(
+            f"{self.threads} CPU threads. Medians of single ticks at batch 1; error: the largest "
+            "difference of an output\nfrom PyTorch's.\n"
+        )
         with cpu_threads(self.threads):
-            report.text(INTRODUCTION.format(threads=self.threads))
             for part in self.parts:
-                measured[part](report)
-        report.write()
-        return 0
+                title, columns, measured = TABLES[part]
+                report.rows(part, title, columns, measured(self.presets))
 
 
-def report_unit(report: Report) -> None:
-    """Measure and print the unit with each size of the MLPs."""
-    report.rows(
-        "unit",
+def measure_long(presets: Sequence[Timed]) -> list[Figures]:
+    """Time long episodes of what stays flat, and of a cache that grows."""
+
+    def tiny() -> Tick:
+        return policy_loop(PolicyRunner(preset_policy("tiny")))
+
+    return [
+        measure_flat("unit of the TTM", unit_loop, FLAT_TICKS),
+        measure_flat("whole policy, preset tiny", tiny, FLAT_TICKS),
+        measure_flat("Transformer without a window", growing_loop, GROWING_TICKS),
+    ]
+
+
+TABLES: dict[Part, tuple[str, dict[str, Cell], Callable[[Sequence[Timed]], list[Figures]]]] = {
+    "unit": (
         f"A tick of the unit: width {WIDTH}, m = {UNIT.memory_size}, r = {UNIT.process_size}, "
         f"n = {NUM_INPUTS}, {UNIT.num_layers} layers, batch 1",
         {
             "MLP": "{mlp_size}",
             "run as": "{how}",
             "median": "{median_ms:.2f} ms",
-            "of plain eager": "{ratio:.2f}",
+            "of eager": "{ratio:.2f}",
             "bar": lambda row: f"<= {BAR_RATIO[row['how']]}" if row["how"] in BAR_RATIO else "",
             "error": "{error:.1e}",
             "load": "{load_s:.1f} s",
         },
-        [row for size in MLP_SIZES for row in measure_unit(size)],
-    )
-
-
-def report_flat(report: Report) -> None:
-    """Measure and print long episodes, and the ticks of tlb and hourglass by age and phase."""
-
-    def tiny() -> Tick:
-        return policy_loop(PolicyRunner(preset_policy("tiny")))
-
-    report.rows(
-        "flat",
+        lambda _: [row for size in MLP_SIZES for row in measure_unit(size)],
+    ),
+    "flat": (
         "Late ticks of a long episode, and as many early ones",
         {
             "what": "{what}",
@@ -511,35 +354,9 @@ def report_flat(report: Report) -> None:
             "ratio": lambda row: f"{row['late_ms'] / row['early_ms']:.3f}",
             "MB": lambda row: f"{decimals(row['early_mb'], 0)} to {decimals(row['late_mb'], 0)}",
         },
-        [
-            measure_flat("unit of the TTM", unit_loop, FLAT_TICKS),
-            measure_flat("whole policy, preset tiny", tiny, FLAT_TICKS),
-            measure_flat("Transformer without a window", growing_loop, GROWING_TICKS),
-        ],
-    )
-    report.rows(
-        "periods",
-        f"Ticks of {PERIOD_TICKS:,} by age and by phase: width {PERIODIC_WIDTH}, one token, one "
-        "thread; ms",
-        {
-            "core": "{what}",
-            "run as": "{how}",
-            "early": "{early_ms:.3f}",
-            "late": "{late_ms:.3f}",
-            "late\n/ early": lambda row: f"{row['late_ms'] / row['early_ms']:.3f}",
-            "others": "{other_ms:.3f}",
-            "k-th": "{turn_ms:.3f}",
-            "k-th\n/ others": lambda row: f"{row['turn_ms'] / row['other_ms']:.3f}",
-        },
-        [row for what in PERIODIC for row in measure_period(what, PERIOD_TICKS)],
-        PERIOD_NOTES,
-    )
-
-
-def report_whole(presets: Sequence[Timed], report: Report) -> None:
-    """Measure and print ticks from images to the action."""
-    report.rows(
-        "whole",
+        measure_long,
+    ),
+    "whole": (
         "A whole tick: images in, action out (PolicyRunner.step); ms, load in s",
         {
             "preset, images": "{preset}, {cameras} x {image_size}x{image_size}",
@@ -550,14 +367,9 @@ def report_whole(presets: Sequence[Timed], report: Report) -> None:
             "error": "{error:.1e}",
             "load": "{load_s:.1f}",
         },
-        [row for preset in presets for row in measure_whole(preset)],
-    )
-
-
-def report_cores(report: Report) -> None:
-    """Measure and print every core by itself."""
-    report.rows(
-        "cores",
+        lambda presets: [row for preset in presets for row in measure_whole(preset)],
+    ),
+    "cores": (
         "A tick of each temporal core by itself, at the sizes of the tiny preset",
         {
             "core": "{kind}",
@@ -568,5 +380,7 @@ def report_cores(report: Report) -> None:
             "ratio": lambda row: f"{row['median_ms'] / row['torch_ms']:.2f}",
             "error": "{error:.1e}",
         },
-        [measure_core(kind) for kind in registry.CORES],
-    )
+        lambda _: [measure_core(kind) for kind in registry.CORES],
+    ),
+}
+"""Part -> title and columns of its table, and what measures its rows."""

@@ -1,4 +1,4 @@
-"""`ttm bench tick`: the compared units are equal, and every part gives figures. No test depends on time."""
+"""`ttm bench tick`: every part gives figures. No test depends on time."""
 
 from __future__ import annotations
 
@@ -8,22 +8,12 @@ from pathlib import Path
 
 import pytest
 import torch
-from torch import Tensor
 
 from ttm.policy import UserError
 from ttm.policy.cores import registry
-from ttm.policy.cores.ttm import TokenTuringMachineUnit
 from ttm.policy.openvino_engine import supported_precisions
-from ttm.training.bench import common, tick
-from ttm.training.bench.tick import (
-    EAGER,
-    NUM_INPUTS,
-    PERIODIC,
-    UNIT,
-    WIDTH,
-    BenchTickCommand,
-    PlainUnit,
-)
+from ttm.training.bench import tick
+from ttm.training.bench.tick import EAGER, UNIT, BenchTickCommand
 
 KINDS = ("ttm", "transformer")
 
@@ -38,7 +28,6 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
         "BLOCKS": 1,
         "FLAT_TICKS": 60,
         "GROWING_TICKS": 40,
-        "PERIOD_TICKS": 40,
         "WHOLE_TICKS": 3,
         "TORCH_TICKS": 2,
     }
@@ -71,44 +60,6 @@ def test_every_part_prints_a_table_and_gives_figures(
     assert [(row["early"], row["late"]) for row in figures["flat"]] == [
         ([10, 20], [50, 60])
     ] * 2 + [([10, 20], [30, 40])]
-    assert [(row["what"], row["how"]) for row in figures["periods"]] == [
-        (what, how) for what in PERIODIC for how in ("PyTorch", "OpenVINO")
-    ]
-    assert all(
-        row[name] > 0 for row in figures["periods"] for name in ("early_ms", "turn_ms", "other_ms")
-    )
-
-
-def test_ticks_at_which_the_state_takes_something_new_are_timed_apart(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """A core that counts its ticks, under a clock by which the ticks at the expected phase are slow."""
-    for what, slow in {"tlb": 9, "hourglass": 0}.items():
-        period = PERIODIC[what][1]
-        clock = 0.0
-
-        def call(
-            tokens: Tensor, age: Tensor, slow: int = slow, period: int = period
-        ) -> list[Tensor]:
-            nonlocal clock
-            clock += 3.0 if int(age) % period == slow else 1.0
-            return [tokens, age + 1]
-
-        monkeypatch.setattr(common.time, "perf_counter", lambda: clock)  # noqa: B023
-        row = tick.by_phase(what, call, [torch.zeros(1), torch.tensor(0)], 67)
-        assert (row["turn_ms"], row["other_ms"]) == (3e3, 1e3)
-
-
-def test_the_plain_restatement_is_the_unit() -> None:
-    config = replace(UNIT, num_layers=2)
-    ours, plain = TokenTuringMachineUnit(WIDTH, NUM_INPUTS, config), PlainUnit(WIDTH, config)
-    with torch.no_grad():
-        for parameter in ours.parameters():
-            parameter.add_(torch.randn_like(parameter) * 0.02)
-    plain.copy_weights(ours)
-    memory, inputs = torch.randn(1, config.memory_size, WIDTH), torch.randn(1, NUM_INPUTS, WIDTH)
-    for output, expected in zip(ours(memory, inputs), plain(memory, inputs), strict=True):
-        torch.testing.assert_close(output, expected, rtol=0, atol=1e-5)
 
 
 def test_threads_below_1_are_refused() -> None:
