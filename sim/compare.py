@@ -50,7 +50,7 @@ class CompareCommand:
         for label in labels:
             if labels.count(label) > 1:
                 raise UserError(f"{label} is named twice; name each evaluation once")
-        page = write_comparison(self.out / "report.html", "Evaluations compared", entries)
+        page = write_report(self.out / "report.html", "Evaluations compared", entries)
         print_comparison(entries)
         print(f"report: {page}")
         return 0
@@ -82,6 +82,15 @@ class Comparison:
     title: str
     intro: str
     entries: Sequence[Entry]
+
+
+@dataclass(frozen=True)
+class Fact:
+    """A row of the table of steps: what was done, what came of it, and how long it took."""
+
+    name: str
+    finding: str
+    seconds: float | None = None
 
 
 @dataclass(frozen=True)
@@ -204,24 +213,42 @@ def print_comparison(entries: Sequence[Entry]) -> None:
         print(pairs_table(pairs))
 
 
-def write_comparison(path: Path, title: str, entries: Sequence[Entry]) -> Path:
-    """Write the page to `path` and return that."""
+def write_report(
+    path: Path,
+    title: str,
+    entries: Sequence[Entry],
+    facts: Sequence[Fact] = (),
+    intro: str = "",
+    chapter: Comparison | None = None,
+) -> Path:
+    """Write the page to `path` and return that.
+
+    `facts` are the rows of a table of steps, `intro` is a sentence below the title, and `chapter` compares
+    other evaluations.
+    """
+    probes = dict.fromkeys(entry.evaluation.condition.probe for entry in entries)
     return write_page(
-        path, "comparison.html.j2", title=title, comparison=comparison_values(entries)
+        path,
+        "report.html.j2",
+        title=title,
+        intro=intro,
+        probes={p: PROBE_DESCRIPTIONS[p] for p in probes} if len(probes) > 1 else {},
+        values=_values(entries),
+        facts=facts,
+        chapter=chapter,
+        chapter_values=_values(chapter.entries) if chapter else None,
     )
 
 
-def comparison_values(entries: Sequence[Entry]) -> dict[str, Any]:
-    """Return what the template comparison_body.html.j2 shows of the entries."""
+def _values(entries: Sequence[Entry]) -> dict[str, Any]:
+    """Return what the template comparison.html.j2 shows of the entries."""
     results = list(_results(entries))
-    probes = dict.fromkeys(entry.evaluation.condition.probe for entry in entries)
     return {
-        "charts": [{"task": t, "svg": _chart(t, entries)} for t in _tasks_of(entries)],
+        "charts": {task: _chart(task, entries) for task in _tasks_of(entries)},
         "rows": results,
         "choices": any(result.choices for _, result in results),
         "donors": any(result.donor_choices for _, result in results),
         "pairs": pairs_of(entries),
-        "probes": {p: PROBE_DESCRIPTIONS[p] for p in probes} if len(probes) > 1 else {},
         "films": list(_films(entries)),
         "entries": entries,
     }

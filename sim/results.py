@@ -64,18 +64,10 @@ def mcnemar_exact(first: Sequence[bool], second: Sequence[bool]) -> PairedTest:
     differ count. Raises `ValueError` if the lengths differ.
     """
     pairs = [(bool(a), bool(b)) for a, b in zip(first, second, strict=True)]
-    only_first, only_second = pairs.count((True, False)), pairs.count((False, True))
-    differing = only_first + only_second
-    tail = (
-        sum(math.comb(differing, k) for k in range(min(only_first, only_second) + 1)) / 2**differing
-    )
-    return PairedTest(
-        both=pairs.count((True, True)),
-        only_first=only_first,
-        only_second=only_second,
-        neither=pairs.count((False, False)),
-        p_value=min(1.0, 2 * tail),
-    )
+    both, neither = pairs.count((True, True)), pairs.count((False, False))
+    ours, theirs = pairs.count((True, False)), pairs.count((False, True))
+    tail = sum(math.comb(ours + theirs, k) for k in range(min(ours, theirs) + 1))
+    return PairedTest(both, ours, theirs, neither, min(1.0, 2 * tail / 2 ** (ours + theirs)))
 
 
 @dataclass(frozen=True)
@@ -132,6 +124,14 @@ class TaskResult:
         return Rate(sum(choice.follows_donor for choice in made), len(made)) if made else None
 
     @property
+    def by_instruction(self) -> dict[str, Rate]:
+        """Instruction -> its successes."""
+        found: dict[str, list[bool]] = {}
+        for outcome in sorted(self.outcomes, key=lambda outcome: outcome.instruction):
+            found.setdefault(outcome.instruction, []).append(outcome.success)
+        return {text: Rate(sum(each), len(each)) for text, each in found.items()}
+
+    @property
     def median_ticks(self) -> float | None:
         """Median number of ticks of the successful episodes, None if there are none."""
         ticks = [outcome.ticks for outcome in self.outcomes if outcome.success]
@@ -186,25 +186,22 @@ class Evaluation:
 
 
 def _task_json(result: TaskResult) -> dict[str, Any]:
-    rates = {"choices": result.choices, "donor_choices": result.donor_choices}
-    outcomes = [asdict(outcome) for outcome in result.outcomes]
-    for outcome in outcomes:  # keys that say nothing are left out
-        del outcome["task"]
-        if outcome["choice"] is None:
-            del outcome["choice"]
-    return {
+    data: dict[str, Any] = {
         "episodes": result.episodes,
         "successes": result.successes,
         "rate": result.success.rate,
-        "interval": list(result.success.interval),
+        "interval": result.success.interval,
         "median_ticks": result.median_ticks,
-        **{
-            name: {"count": rate.count, "rate": rate.rate, "interval": list(rate.interval)}
-            for name, rate in rates.items()
-            if rate
-        },
-        "outcomes": outcomes,
     }
+    for name in ("choices", "donor_choices"):
+        if rate := getattr(result, name):
+            data[name] = {"count": rate.count, "rate": rate.rate, "interval": rate.interval}
+    data["outcomes"] = [asdict(outcome) for outcome in result.outcomes]
+    for outcome in data["outcomes"]:  # keys that say nothing are left out
+        del outcome["task"]
+        if outcome["choice"] is None:
+            del outcome["choice"]
+    return data
 
 
 def load_evaluation(path: Path) -> Evaluation:
@@ -254,8 +251,7 @@ def compare(
     for name in [name for name in second.tasks if name in first.tasks]:
         ours = _by_state(first.tasks[name].outcomes, measure)
         theirs = _by_state(second.tasks[name].outcomes, measure)
-        shared = sorted(ours.keys() & theirs.keys())
-        if shared:
+        if shared := ours.keys() & theirs.keys():
             tests[name] = mcnemar_exact([ours[s] for s in shared], [theirs[s] for s in shared])
     return tests
 
@@ -274,12 +270,3 @@ def _by_state(outcomes: Sequence[Outcome], measure: Measure) -> dict[tuple[int, 
         elif choice:
             found[state] = choice.is_right
     return found
-
-
-def describe_test(test: PairedTest, first: str, second: str) -> str:
-    """Return one line that says which of the two was better on how many states, with the p-value."""
-    shared = test.both + test.neither + test.only_first + test.only_second
-    return (
-        f"of {shared} initial states both solved {test.both}, only {first} {test.only_first}, "
-        f"only {second} {test.only_second}; McNemar's exact p = {test.p_value:.2g}"
-    )
