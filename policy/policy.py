@@ -24,11 +24,13 @@ from ttm.policy.relative import RelativeActions
 from ttm.policy.sight import SOURCES as SIGHT_SOURCES
 from ttm.policy.sight import SightMemory, cell_colours, without_sight
 from ttm.policy.spec import PolicySpec
-from ttm.policy.vision import CameraTokens, build_vision
+from ttm.policy.vision import CameraTokens, FilmNetwork, build_vision
 
 PREVIOUS_ACTION, INSTRUCTION = "previous action", "instruction"
 """The names of two sources of tokens, beside cameras and proprioception; see `token_sources`."""
 NEEDS_MEASURED = "what is measured is needed, since some parts are predicted in another form"
+FORMER_FIELD = "drop_connect_rate"
+"""A field of `VisionConfig` that older checkpoints hold, always 0."""
 
 
 @dataclass(frozen=True)
@@ -71,9 +73,7 @@ class PolicyConfig:
         data = {**asdict(self), "core": core_to_dict(self.core)}
         # So that other versions read the checkpoints that do without these:
         later = {"relative": (), "absolute": (), "longest_delay_s": 0.0, "sight_cells": SIGHT_CELLS}
-        return {
-            name: value for name, value in data.items() if name not in later or value != later[name]
-        }
+        return {name: data[name] for name in data if name not in later or data[name] != later[name]}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> PolicyConfig:
@@ -81,8 +81,9 @@ class PolicyConfig:
 
         Raises `TypeError` or `KeyError` if another version of the code wrote `data`.
         """
+        vision = {name: data["vision"][name] for name in data["vision"] if name != FORMER_FIELD}
         parts: dict[str, Any] = {
-            "vision": VisionConfig(**data["vision"]),
+            "vision": VisionConfig(**vision),
             "core": core_from_dict(data["core"]),
             "head": ActionHeadConfig(**data["head"]),
             "relative": tuple(data.get("relative", ())),
@@ -136,18 +137,12 @@ class Policy(nn.Module):
     def __init__(self, spec: PolicySpec, config: PolicyConfig) -> None:
         super().__init__()
         if not spec.cameras and not spec.proprioception:
-            raise UserError(
-                "this spec has neither a camera nor proprioception; give it at least one of them"
-            )
+            raise UserError("this spec has neither a camera nor proprioception; give it one")
         if config.sight_tokens and not spec.cameras:
-            raise UserError(
-                "a sight memory needs a camera, and this spec has none; leave out --sight-tokens"
-            )
-        self.spec, self.config = spec, config
+            raise UserError("a sight memory needs a camera; leave out --sight-tokens")
+        self.spec, self.config, width = spec, config, config.width
         self.known_instructions: dict[str, npt.NDArray[np.float32]] = {}
-        """Instruction -> embedding. Checkpoints hold these, so that known instructions run without
-        the language model."""
-        width = config.width
+        """Instruction -> embedding, in checkpoints too, so that these need no language model."""
         self.relative = RelativeActions(spec, config.relative, config.absolute)
         predicted = self.relative.predicted_spec
         self.normalizer = Normalizer(spec, predicted, self.relative.mask)
@@ -156,20 +151,17 @@ class Policy(nn.Module):
             nn.LayerNorm(config.language_size),
         )
         self.language_token = nn.Linear(config.language_size, width)
-        sizes = {(camera.height, camera.width) for camera in spec.cameras}
-        common_size = sizes.pop() if len(sizes) == 1 else None
-        self.vision = (  # one network for all cameras
-            build_vision(config.vision, config.language_size, common_size) if spec.cameras else None
-        )
-        stride = config.vision.reduction
+        sizes = [(camera.height, camera.width) for camera in spec.cameras]
+        self.vision: FilmNetwork | None = None  # one network for all cameras
+        if sizes:
+            common_size = sizes[0] if len(set(sizes)) == 1 else None
+            self.vision = build_vision(config.vision, config.language_size, common_size)
+        stride, tokens = config.vision.reduction, config.tokens_per_camera
         self.camera_tokens = nn.ModuleList(
             CameraTokens(
-                self.vision.num_channels,
-                (-(-camera.height // stride), -(-camera.width // stride)),
-                width,
-                config.tokens_per_camera,
+                self.vision.num_channels, (-(-h // stride), -(-w // stride)), width, tokens
             )
-            for camera in spec.cameras
+            for h, w in sizes
             if self.vision is not None
         )
         self.proprioception_tokens = nn.ModuleList(
@@ -177,15 +169,12 @@ class Policy(nn.Module):
         )
         self.action_token = OptionalVector(spec.action_size, width)
         self.delay_code = ScalarCode(width) if config.longest_delay_s else None
-        self.sight = (
-            SightMemory(width, config.sight_tokens, config.sight_cells)
-            if config.sight_tokens
-            else None
-        )
+        self.sight = None
+        if config.sight_tokens:
+            self.sight = SightMemory(width, config.sight_tokens, config.sight_cells)
         self.core = config.core.build(width, self.num_tokens)
-        self.action_head = build_action_head(
-            predicted, self.core.num_outputs, width, config.head, config.chunk
-        )
+        outputs = self.core.num_outputs
+        self.action_head = build_action_head(predicted, outputs, width, config.head, config.chunk)
         free = np.where(self.relative.commands_differ, np.inf, 0).astype(np.float32)
         (lowest, highest), (least, most) = spec.action_limits, predicted.action_limits
         limits = {"lowest_action": lowest, "highest_action": highest}
@@ -379,9 +368,8 @@ class Policy(nn.Module):
             names = [self.spec.cameras[index].name for index in indices]
             stack = torch.stack([images[name] for name in names], dim=1)  # (B, n, T, 3, H, W)
             features = self.vision(stack.flatten(0, 2), code).unflatten(0, stack.shape[:3])
-            for place, index in enumerate(indices):
-                of_camera = features[:, place].flatten(0, 1)  # (B * T, C, h, w)
-                summary = self.camera_tokens[index](of_camera)  # (B * T, K, D)
+            for index, of_camera in zip(indices, features.unbind(1), strict=True):
+                summary = self.camera_tokens[index](of_camera.flatten(0, 1))  # (B * T, K, D)
                 tokens[index] = summary.unflatten(0, (stack.shape[0], stack.shape[2]))
         return [tokens[index] for index in range(len(tokens))]
 

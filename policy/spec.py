@@ -23,6 +23,7 @@ from ttm.policy.errors import (
     UserError,
     first_line,
     printable,
+    require_choice,
 )
 
 CHECKPOINT_FORMAT = "1"
@@ -30,6 +31,8 @@ RATES_HZ = (1e-3, 1e5)
 """The least and greatest control rate."""
 MOST_NAME = 200
 """Characters of the name of a robot, camera, vector, label or part."""
+MALFORMED = (KeyError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError)
+"""What reading a malformed spec may raise."""
 
 Array = npt.NDArray[Any]
 Observation = Mapping[str, Array]
@@ -75,8 +78,7 @@ class ActionPart:
     high: float = float("inf")
 
     def __post_init__(self) -> None:
-        if self.kind not in ("continuous", "binary"):
-            raise UserError(f"action '{self.name}': kind is {self.kind}; take continuous or binary")
+        require_choice(f"the kind of action '{self.name}'", self.kind, ("continuous", "binary"))
         is_one_command = math.isfinite(self.low) != math.isfinite(self.high)
         if not self.low < self.high or (self.kind == "binary" and is_one_command):
             wanted = "its two commands" if self.kind == "binary" else "its limits"
@@ -112,9 +114,8 @@ class PolicySpec:
         for name in names:
             # Data sets of some formats have a folder of this name for each camera.
             if "/" in name or name in ("", ".", ".."):
-                raise UserError(
-                    f"the name {printable(name, 100)!r} cannot be one of a file; give one without /"
-                )
+                name = printable(name, 100)
+                raise UserError(f"the name {name!r} cannot be one of a file; give one without /")
         if not self.actions:
             raise UserError("a PolicySpec needs at least one action part")
         if len(self.action_slices) != len(self.actions):
@@ -122,9 +123,8 @@ class PolicySpec:
             raise UserError(f"action names {parts} repeat; give each part a name of its own")
         low, high = RATES_HZ
         if not low <= self.rate_hz <= high:
-            raise UserError(
-                f"rate_hz is {printable(self.rate_hz, 30)}; give a finite control rate ({low:g} to {high:g})"
-            )
+            rate = printable(self.rate_hz, 30)
+            raise UserError(f"rate_hz is {rate}; give a finite control rate ({low:g} to {high:g})")
 
     @property
     def action_size(self) -> int:
@@ -195,10 +195,11 @@ class PolicySpec:
                     f"proprioception '{vector.name}' has shape {values.shape}; "
                     f"the policy was trained with ({vector.size},): {', '.join(vector.labels)}"
                 )
-            if not np.isfinite(values).all():
-                bad = ", ".join(vector.labels[i] for i in np.flatnonzero(~np.isfinite(values)))
+            bad = [vector.labels[i] for i in np.flatnonzero(~np.isfinite(values))]
+            if bad:
                 raise MalformedObservation(
-                    f"proprioception '{vector.name}' is not finite in: {bad}; check the sensor"
+                    f"proprioception '{vector.name}' is not finite in: {', '.join(bad)}; "
+                    "check the sensor"
                 )
 
     def _require(self, observation: Observation, name: str, kind: str) -> Array:
@@ -233,9 +234,8 @@ class PolicySpec:
         """Return a JSON object, from which `from_json` makes an equal spec. Infinite limits are null."""
         data = asdict(self)
         for part in data["actions"]:
-            part |= {
-                end: part[end] if math.isfinite(part[end]) else None for end in ("low", "high")
-            }
+            for end in ("low", "high"):
+                part[end] = part[end] if math.isfinite(part[end]) else None
         return json.dumps(data)
 
     @classmethod
@@ -243,28 +243,18 @@ class PolicySpec:
         """Read the result of `to_json`. Raises `UserError` if `text` is anything else."""
         try:
             data = json.loads(text)
-            spec = cls(
-                robot=data["robot"],
-                cameras=tuple(CameraSpec(**camera) for camera in data["cameras"]),
-                proprioception=tuple(
-                    ProprioceptionSpec(vector["name"], tuple(vector["labels"]))
-                    for vector in data["proprioception"]
-                ),
-                actions=tuple(_action_part(**part) for part in data["actions"]),
-                rate_hz=data["rate_hz"],
+            cameras = tuple(CameraSpec(**camera) for camera in data["cameras"])
+            vectors = tuple(
+                ProprioceptionSpec(vector["name"], tuple(vector["labels"]))
+                for vector in data["proprioception"]
             )
+            actions = tuple(_action_part(**part) for part in data["actions"])
+            spec = cls(data["robot"], cameras, vectors, actions, data["rate_hz"])
             require_plain(spec)
             return spec
         except UserError:
             raise
-        except (
-            KeyError,
-            TypeError,
-            ValueError,
-            AttributeError,
-            ArithmeticError,
-            RecursionError,
-        ) as error:
+        except MALFORMED as error:
             raise UserError(
                 f"not a PolicySpec in JSON ({error}); write it with PolicySpec.to_json"
             ) from error
@@ -319,14 +309,11 @@ def read_header(path: Path | str) -> dict[str, str]:
         with safe_open(str(path), framework="numpy") as file:
             header = file.metadata() or {}
     except (SafetensorError, OSError) as error:
-        raise UserError(
-            f"{path}: not a whole safetensors file ({first_line(error)}); copy it again, or train again"
-        ) from error
+        why = first_line(error)
+        raise UserError(f"{path}: not a whole safetensors file ({why}); copy it again") from error
     version = header.get("ttm_format")
     if version is None:
-        raise UserError(
-            f"{path}: a safetensors file, but not a policy; give one that `ttm train` wrote"
-        )
+        raise UserError(f"{path}: a safetensors file, but not a policy; give one of `ttm train`")
     if version != CHECKPOINT_FORMAT:
         raise UserError(
             f"{path}: checkpoint format {version}, not {CHECKPOINT_FORMAT}; update or train again"

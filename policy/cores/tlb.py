@@ -4,16 +4,16 @@ Within a chunk of K ticks, each tick attends to the ticks before it and to N lat
 is full, the latents attend to it and it is dropped (eq. 1 to 4). So ticks older than the chunk reach
 the present through the latents alone, and the state is bounded.
 
-Where the paper leaves it open, this module has chunks of length K, causal attention within a chunk, a
-cross-attention of its own after the R-th, 2R-th, ... layer, and latents and positions that start
-distinct, at scale 1, because slots that start identical stay identical.
+Where the paper leaves it open, this module has causal attention within a chunk, a cross-attention of its
+own after the R-th, 2R-th, ... layer, and latents and positions that start distinct, at scale 1, because
+slots that start identical stay identical.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import cast
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -65,10 +65,8 @@ class TemporalLatentBottleneck(SequenceCore):
       (B, K, r, D), the outputs of the top layer for them. All are zero for ticks to come;
     - "phase", (B,) int64, the number of these ticks.
 
-    Every tick costs the same: it computes the new latents, and takes them over at the end of a chunk.
-
-    Each update adds to the latents (eq. 4), so their norms grow with the number of chunks. All readers
-    normalise them first, but the older the latents are, the less a chunk changes them.
+    Every tick costs the same: it computes the new latents, and takes them over at the end of a chunk. Each
+    update adds to the latents (eq. 4), so the older they are, the less a chunk changes them.
     """
 
     memory_names = ("latents",)
@@ -83,8 +81,9 @@ class TemporalLatentBottleneck(SequenceCore):
 
         self.position = nn.Parameter(torch.randn(config.chunk_size, config.process_size, width))
         self.initial_latents = nn.Parameter(torch.randn(config.num_latents, width))
-        self.layers = _list(block() for _ in range(config.num_layers))
-        self.crossings = _list(block() for _ in range(config.num_layers // config.cross_every))
+        self.layers: Any = nn.ModuleList(block() for _ in range(config.num_layers))
+        crossings = config.num_layers // config.cross_every
+        self.crossings: Any = nn.ModuleList(block() for _ in range(crossings))
         self.norm = layer_norm(width)
         self.update = block()
 
@@ -92,14 +91,11 @@ class TemporalLatentBottleneck(SequenceCore):
         """Return the learned latents and an empty chunk."""
         latents = self.initial_latents.unsqueeze(0)
         known = {"latents": latents, **self._look_at(latents)}
-        of_chunk, layers = self.position.shape, len(self.layers)  # (K, r, D)
-        return {
-            **{n: x.repeat(batch_size, *[1] * (x.dim() - 1)) for n, x in known.items()},
-            "keys": self.zeros(batch_size, layers, *of_chunk),
-            "values": self.zeros(batch_size, layers, *of_chunk),
-            "rows": self.zeros(batch_size, *of_chunk),
-            "phase": torch.zeros(batch_size, dtype=torch.int64, device=latents.device),
-        }
+        rows = self.zeros(batch_size, *self.position.shape)  # (B, K, r, D)
+        keys = self.zeros(batch_size, len(self.layers), *self.position.shape)
+        phase = torch.zeros(batch_size, dtype=torch.int64, device=latents.device)
+        repeated = {n: x.repeat(batch_size, *[1] * (x.dim() - 1)) for n, x in known.items()}
+        return {**repeated, "keys": keys, "values": keys.clone(), "rows": rows, "phase": phase}
 
     def step(self, tokens: Tensor, state: CoreState) -> tuple[Tensor, CoreState]:
         """Run one tick. The last tick of a chunk changes the latents after its output."""
@@ -175,11 +171,6 @@ class TemporalLatentBottleneck(SequenceCore):
         return {"latent_keys": keys, "latent_values": values}
 
 
-def _list(blocks: Iterable[AttentionBlock]) -> Sequence[AttentionBlock]:
-    """Return a `ModuleList`, typed by what it holds."""
-    return cast(Sequence[AttentionBlock], nn.ModuleList(blocks))
-
-
 class ChunkPlaces:
     """The places of S new ticks in a chunk of K places, of which the first `phase` are taken."""
 
@@ -227,12 +218,9 @@ class Round:
 class WindowPieces:
     """A window of T ticks, cut into pieces that lie within one chunk and one episode.
 
-    The elements of a batch start their episodes, and so their chunks, at different ticks. The first
-    pieces of all elements run together as one round, then their second pieces, and so on: a window
-    takes as many rounds as the element with the most pieces has. Iterating yields the rounds.
-
-    `cut` splits a tensor of the window into the rounds, and `in_order` joins their outputs again.
-    Where all elements are cut alike, as in most training, both are plain slices, which are quicker.
+    The first pieces of all elements of a batch run together as one round, then their second pieces, and
+    so on. Iterating yields the rounds. `cut` splits a tensor of the window into the rounds, and `in_order`
+    joins their outputs again. Where all elements are cut alike, both are plain slices, which are quicker.
     """
 
     def __init__(
@@ -249,19 +237,18 @@ class WindowPieces:
         begins = torch.zeros_like(count, dtype=torch.bool)
         if episode_start is not None:
             begins = episode_start.gather(1, first.clamp(max=num_ticks - 1)) & (count > 0)
-        any_begins, all_whole = (
+        facts = zip(
+            self._lengths,
+            first.unbind(1),
+            count.unbind(1),
+            begins.unbind(1),
             begins.any(dim=0).tolist(),
             (count == chunk_size).all(dim=0).tolist(),
+            strict=True,
         )
         self._rounds = [
-            Round(
-                (first[:, i, None] + tick[:length]).clamp(max=num_ticks - 1),
-                count[:, i],
-                begins[:, i],
-                any_begins[i],
-                all_whole[i],
-            )
-            for i, length in enumerate(self._lengths)
+            Round((begin[:, None] + tick[:length]).clamp(max=num_ticks - 1), *rest)
+            for length, begin, *rest in facts
         ]
         self._cut_alike = bool((cut == cut[:1]).all())
 

@@ -447,7 +447,7 @@ def test_checkpoint_sizes_and_limits(config: PolicyConfig) -> None:
             "tip:xyzw=tip_turn:rotvec",
             "rotvec has 3, and tip_turn has 4; name .* tip:xyzw=tip_turn\\[0:3\\]:",
         ),
-        ("tip:xyzw=tip_pos+tip_turn[0:4]:xyzw", "values are in m, but orientations"),
+        ("tip:xyzw=tip_pos+tip_turn[0:4]:xyzw", "values are in m, not in rad"),
         ("tip:xyzw=tip_turn+quiet:xyzw", "'quiet' is no proprioception here"),
         ("closed:rotvec=tip_pos:rotvec", "closed is binary"),
         ("tip=tip_turn", "looks like a rotation.* such as tip:rotvec=tip_turn:xyzw \\(forms: xyzw"),
