@@ -42,20 +42,17 @@ class PolicyConfig:
     tokens_per_camera: int = 6
     """K, the tokens to which the feature map of each camera is summarised."""
     sight_tokens: int = 0
-    """J, the selectors of the `SightMemory` of the first camera, each of which makes three tokens a
-    tick; 0 for a policy without one."""
+    """J, the selectors of the `SightMemory` of the first camera, of three tokens each; 0 for none."""
     sight_cells: int = SIGHT_CELLS
-    """Cells along each side of a frame as the `SightMemory` sees it. Its weights do not depend on it."""
+    """Cells along each side of a frame as the `SightMemory` sees it."""
     chunk: int = 1
-    """K, the actions that are predicted at each tick: its own and those of the K - 1 ticks after it
-    (Zhao et al. 2023)."""
+    """K, the actions that are predicted at each tick: its own and those of the K - 1 ticks after it."""
     relative: tuple[str, ...] = ()
     """Parts of the action that are predicted relative to what is measured; see `RelativeActions`."""
     absolute: tuple[str, ...] = ()
     """Displacements that are predicted as positions; see `RelativeActions`."""
     longest_delay_s: float = 0.0
-    """The longest time from an observation until its command is in force that the policy was trained
-    for, in seconds. Above 0 that time is an input of each tick."""
+    """The longest time until a command is in force that training knew. Above 0 it is an input."""
     language_size: int = 128
     """Width of the code of the instruction that FiLM sees."""
     image_size: int = 64
@@ -97,28 +94,21 @@ PRESETS: Mapping[str, PolicyConfig] = {
         vision=VisionConfig(width_coefficient=0.5, depth_coefficient=1.0, reduction=8, norm="group")
     ),
     "base": PolicyConfig(
-        width=256,
-        tokens_per_camera=8,
-        language_size=256,
-        image_size=224,
-        vision=VisionConfig(reduction=32),
+        width=256, tokens_per_camera=8, language_size=256, image_size=224,
         core=TokenTuringConfig(
             memory_size=32, process_size=16, num_layers=4, num_heads=8, mlp_size=1024
         ),
         head=ActionHeadConfig(hidden_size=512),
     ),
     "paper": PolicyConfig(
-        width=512,
-        tokens_per_camera=44,
-        language_size=512,
-        image_size=300,
-        vision=VisionConfig(model="efficientnet-b3", reduction=32),
+        width=512, tokens_per_camera=44, language_size=512, image_size=300,
+        vision=VisionConfig(model="efficientnet-b3"),
         core=TokenTuringConfig(
             memory_size=96, process_size=16, num_layers=8, num_heads=8, mlp_size=2048
         ),
         head=ActionHeadConfig(hidden_size=512),
     ),
-}
+}  # fmt: skip
 """Name -> configuration. The names are those of `PresetName`."""
 
 
@@ -177,9 +167,8 @@ class Policy(nn.Module):
         self.action_head = build_action_head(predicted, outputs, width, config.head, config.chunk)
         free = np.where(self.relative.commands_differ, np.inf, 0).astype(np.float32)
         (lowest, highest), (least, most) = spec.action_limits, predicted.action_limits
-        limits = {"lowest_action": lowest, "highest_action": highest}
-        limits |= {"lowest_plan": least - free, "highest_plan": most + free}
-        for name, values in limits.items():
+        names = ("lowest_action", "highest_action", "lowest_plan", "highest_plan")
+        for name, values in zip(names, (lowest, highest, least - free, most + free), strict=True):
             self.register_buffer(name, torch.from_numpy(values), persistent=False)
 
     @property
@@ -287,8 +276,7 @@ class Policy(nn.Module):
 
         raw: (B, T, K * F). Action k is that of k ticks later. Binary dimensions are the mean of their
         two commands, each weighted by its probability. measured: the proprioception of the ticks, name
-        -> (B, T, K); it may be left out if all parts are predicted as the robot takes them. `command`
-        makes commands of parts that are predicted as positions or rotations; the others are commands.
+        -> (B, T, K); not needed if all parts are predicted as the robot takes them.
         """
         decoded = self.action_head.decode(self.action_head.of_actions(raw))
         actions = self.normalizer.actions.denormalize(decoded)

@@ -43,13 +43,12 @@ STATE = "state."
 class PolicyRunner:
     """Run one policy in closed loop, one episode at a time, at constant cost and memory per tick.
 
-    It is the only place that holds a memory. Evaluator and ROS node use the same runner. Each `step`
-    writes to the memory exactly once, from the given observation, or raises an `ObservationError` and
-    changes nothing. The previous action is an input of the network as well: it is the last command,
-    unless `executed` says that the robot did something else.
+    It is the only place that holds a memory. Each `step` writes to the memory exactly once, from the given
+    observation, or raises an `ObservationError` and changes nothing. The previous action is an input of
+    the network as well: it is the last command, unless `executed` says that the robot did something else.
 
-    `engine` runs the network. Unless `engine.name` is "torch", it is a compiled copy of `policy` from
-    the time of construction; later hooks on `policy` and changes of it then have no effect.
+    Unless `engine.name` is "torch", `engine` runs a compiled copy of `policy` from the time of construction;
+    later hooks on `policy` and changes of it then have no effect.
     """
 
     spec: PolicySpec
@@ -179,11 +178,9 @@ class PolicyRunner:
     def executed(self, action: npt.ArrayLike) -> None:
         """Set what the robot did at the last tick, if limits cut the command or something held the robot.
 
-        The next `step` takes it as the previous action: training data have what was executed.
-
-        action: (A,), finite, in the spec's units; it may exceed the spec's limits. Raises
-        `MalformedObservation`, and changes nothing, for anything else, and `UserError` before the first
-        `step` of an episode.
+        The next `step` takes it as the previous action. action: (A,), finite, in the spec's units; it may
+        exceed the spec's limits. Raises `MalformedObservation`, and changes nothing, for anything else, and
+        `UserError` before the first `step` of an episode.
         """
         if self.tick == 0:
             raise UserError("executed before step; call it after the step that was carried out")
@@ -266,8 +263,7 @@ class PolicyRunner:
     def _inputs(self, observation: Observation, delay_s: float) -> PolicyInputs:
         """Return the inputs of one tick of one robot, (1, 1, ...), on the device."""
 
-        # Frames may be read-only or flipped views, hence the copies. NumPy makes them, because a copy
-        # by PyTorch would wake its threads, which then keep spinning beside those of the engine.
+        # NumPy copies, since frames may be read-only or flipped, and PyTorch would wake its threads.
         def copied(name: str, dtype: type[np.generic]) -> Tensor:
             return torch.from_numpy(np.array(observation[name], dtype))[None, None]
 

@@ -90,12 +90,16 @@ def require_restorable(
     if tick.shape or tick.dtype.kind not in "iu" or tick < 0:
         raise UserError("the snapshot's tick is no whole number; give one that snapshot() made")
     for name, value in numbers.items():
-        given = np.asarray(snapshot[name])
-        if given.shape != value.shape or not np.isfinite(given).all():
-            raise UserError(
-                f"the snapshot's '{name}' has shape {given.shape}, or is not finite; this policy has "
-                f"{value.shape}: restore it into the policy that it was taken from"
-            )
+        _require_fit(name, np.asarray(snapshot[name]), value)
+
+
+def _require_fit(name: str, given: Array, like: Array) -> None:
+    """Raise `UserError` unless an array has the shape of `like`, and finite numbers."""
+    if given.shape != like.shape or given.dtype.kind not in "biuf" or not np.isfinite(given).all():
+        raise UserError(
+            f"the snapshot's '{name}' is missing, not finite, or not of shape {like.shape}; restore it "
+            "into the policy that it was taken from"
+        )
 
 
 def plan_entries(execution: Execution, plan: Plan) -> dict[str, Array]:
@@ -114,12 +118,7 @@ def plan_of(snapshot: Mapping[str, Array], execution: Execution) -> Plan:
         return plan
     for name, now in plan.items():
         given = np.asarray(snapshot.get(PLAN + name))
-        numbers = given.shape == now.shape and given.dtype.kind in "if"
-        if not numbers or not np.isfinite(given).all():
-            raise UserError(
-                f"the snapshot's '{PLAN}{name}' is missing, not finite, or not of shape {now.shape}; "
-                "restore it into the policy that it was taken from"
-            )
+        _require_fit(PLAN + name, given, now)
         plan[name] = given.astype(now.dtype)
     return plan
 

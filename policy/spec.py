@@ -105,12 +105,9 @@ class PolicySpec:
     rate_hz: float
 
     def __post_init__(self) -> None:
-        names = [camera.name for camera in self.cameras]
-        names += [vector.name for vector in self.proprioception]
+        names = self.observation_names
         if len(set(names)) != len(names):
-            raise UserError(
-                f"observation names {names} repeat; give each camera and vector a name of its own"
-            )
+            raise UserError(f"observation names {names} repeat; give each a name of its own")
         for name in names:
             # Data sets of some formats have a folder of this name for each camera.
             if "/" in name or name in ("", ".", ".."):
@@ -125,6 +122,11 @@ class PolicySpec:
         if not low <= self.rate_hz <= high:
             rate = printable(self.rate_hz, 30)
             raise UserError(f"rate_hz is {rate}; give a finite control rate ({low:g} to {high:g})")
+
+    @property
+    def observation_names(self) -> list[str]:
+        """The names of the cameras, and then those of the proprioception."""
+        return [each.name for each in self.cameras] + [each.name for each in self.proprioception]
 
     @property
     def action_size(self) -> int:

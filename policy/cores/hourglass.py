@@ -1,9 +1,8 @@
 """Hourglass (Nawrot et al. 2021) for control: a Transformer that shortens its sequence in the middle.
 
 A coarse element represents k ticks. It is computed at every k-th tick and held until the next one,
-so a layer at scale k sees k times as far back, for the same cost and state. The paper's language
-model shifts the whole sequence by one more tick, because there the output at t must not see the input
-at t. A robot's action may see it.
+so a layer at scale k sees k times as far back, for the same cost and state. Unlike in the paper's
+language model, the output at t may see the input at t.
 
 The elements of a scale are counted from the start of each episode. All is computed by index, without
 loops over ticks and branches on values, so that a tick takes the same path as a window. In shapes, E
@@ -216,10 +215,7 @@ class Recent(nn.Module):
         self.name, self.size, self.channels = name, size, channels
 
     def forward(self, x: Tensor, elements: Elements, state: CoreState) -> Tensor:
-        """Put the kept elements before those of the window, and replace them in `state` by the newest.
-
-        x: (B, E, r, channels) of `elements`. Returns (B, size + E, r, channels).
-        """
+        """Put the kept elements before x, (B, E, r, channels), and keep the newest in `state`."""
         joined = torch.cat([state[self.name], x], dim=1)
         state[self.name] = elements.newest(joined, self.size)
         return joined
@@ -228,8 +224,7 @@ class Recent(nn.Module):
 class RelativePosition(nn.Module):
     """Scores (q + u) k + (q + v) W R_age, as in Transformer-XL (Dai et al. 2019).
 
-    R are sines and cosines of the age; u and v are learned for each head. Ages alone enter, and not
-    the position in the episode, so the state needs no growing count.
+    R are sines and cosines of the age; u and v are learned for each head.
     """
 
     def __init__(self, width: int, num_heads: int, longest: int) -> None:
@@ -243,10 +238,7 @@ class RelativePosition(nn.Module):
         self.register_buffer("sines", torch.cat([sine, cosine], dim=1).float(), persistent=False)
 
     def forward(self, query: Tensor, keys: Tensor, sight: Sight) -> tuple[Tensor, Tensor, Tensor]:
-        """Return queries and keys that hold positions, and the mask of attention.
-
-        query: (B, nh, S, hs); keys: (B, nh, P, hs). The mask is bool, or a bias of the scores.
-        """
+        """Return queries (B, nh, S, hs) and keys (B, nh, P, hs) with positions, and mask or bias."""
         num_heads, size = query.shape[1], query.shape[3]
         ages = self.age(self.sines).unflatten(-1, (num_heads, size)).transpose(0, 1)
         by_age = (query + self.age_bias) @ ages.transpose(1, 2)  # (B, nh, S, ages)
@@ -307,7 +299,7 @@ class CarriedAttention(nn.Module):
 
 
 def average(groups: Tensor) -> Tensor:
-    """Return the mean of each group: (B, J, k, r, D) to (B, J, r, D)."""
+    """Map groups, (B, J, k, r, D), to (B, J, r, D)."""
     return groups.mean(dim=2)
 
 
@@ -319,7 +311,6 @@ class LinearPooling(nn.Module):
         self.linear = nn.Linear(factor * width, width)
 
     def forward(self, groups: Tensor) -> Tensor:
-        """Map groups, (B, J, k, r, D), to (B, J, r, D)."""
         return self.linear(groups.transpose(2, 3).flatten(-2))
 
 
@@ -337,7 +328,6 @@ class LinearUpsampling(nn.Module):
         self.linear = nn.Linear(width, factor * width)
 
     def forward(self, coarse: Tensor, phase: Tensor) -> Tensor:
-        """Map `coarse`, (B, E, r, D), the newest coarse element at each fine one, by `phase`, (B, E)."""
         parts = self.linear(coarse).unflatten(-1, (self.factor, -1))  # (B, E, r, k, D)
         by_phase = parts.transpose(2, 3).flatten(0, 1)  # (B * E, k, r, D)
         return pick(by_phase, phase.reshape(-1, 1)).view_as(coarse)
@@ -354,7 +344,6 @@ class Shortening(nn.Module):
     """
 
     def __init__(self, name: str, factor: int, width: int, config: HourglassConfig) -> None:
-        """`name` is the prefix of its part of the state."""
         super().__init__()
         self.factor, self.window = factor, config.window
         linear = config.pooling == "linear"
@@ -455,7 +444,6 @@ class Valley(nn.Module):
         self.upsample = Upsampling(name, self.factor, width, config)
 
     def forward(self, x: Tensor, elements: Elements, state: CoreState) -> Tensor:
-        """Map x, (B, E, r, D) of `elements`, to the same shape."""
         shortened = elements.shortened(self.factor)
         coarse = self.shorten(x, elements, shortened, state)
         coarse = self.inner(coarse, shortened.elements, state)
@@ -477,7 +465,6 @@ class Hourglass(SequenceCore):
     - "scale<s>.upsample": the coarse keys and values of attention upsampling, window elements of 2 D.
 
     Every tick costs the same: it computes the coarse elements, and keeps them where it is their turn.
-    The held coarse elements are shown as the memory; a hierarchy of one scale has caches alone.
     """
 
     def __init__(self, width: int, num_inputs: int, config: HourglassConfig) -> None:
@@ -498,7 +485,6 @@ class Hourglass(SequenceCore):
     def forward(
         self, tokens: Tensor, state: CoreState | None = None, episode_start: Tensor | None = None
     ) -> tuple[Tensor, CoreState]:
-        """Run all ticks at once, for any phases and episode starts; see `TemporalCore.forward`."""
         state = self.initial_state(tokens.shape[0]) if state is None else state
         ticks = episode_ticks(state["tick"], tokens.shape[1], episode_start)
         count = torch.full_like(state["tick"], tokens.shape[1])

@@ -96,10 +96,7 @@ def core_to_dict(config: CoreConfig) -> dict[str, Any]:
 
 
 def core_from_dict(data: Mapping[str, Any]) -> CoreConfig:
-    """Read the result of `core_to_dict`.
-
-    Raises `KeyError` or `TypeError` if another version of the code wrote `data`.
-    """
+    """Read the result of `core_to_dict`. Raises `KeyError` or `TypeError` for another version's."""
     kind = data.get("kind", TTM)
     former = FORMER_FIELDS.get(kind, frozenset()) | {"kind"}
     return config_class(kind)(**{name: data[name] for name in data if name not in former})
@@ -142,14 +139,13 @@ def with_options(config: Config, options: Sequence[str], what: str = "core") -> 
         if name not in values:
             raise UserError(f"the {what} has no option '{name}'; it has {', '.join(values)}")
         now = values[name]  # decides the type; the configuration checks which words it accepts
+        is_bool = isinstance(now, bool)
         try:
             values[name] = (
-                {"true": True, "false": False}[text.lower()]
-                if isinstance(now, bool)
-                else type(now)(text)
+                {"true": True, "false": False}[text.lower()] if is_bool else type(now)(text)
             )
         except (KeyError, ValueError) as error:
-            wanted = "true or false" if isinstance(now, bool) else f"a number, such as {name}={now}"
+            wanted = "true or false" if is_bool else f"a number, such as {name}={now}"
             raise UserError(f"{what} option {name} is '{text}'; give {wanted}") from error
     return type(config)(**values)
 

@@ -70,7 +70,8 @@ def load_scenic(params: Mapping[str, Any], *, num_heads: int) -> TokenTuringMach
         "bottleneck": "bottleneck", "token_mixing_size": "token mixing size",
     }  # fmt: skip
     # Sizes that a kind does not have are arbitrary; erase-and-add fits any memory size.
-    config = replace(kinds, **{field: sizes.get(name, 1) for field, name in names.items()})
+    found: dict[str, Any] = {field: sizes.get(name, 1) for field, name in names.items()}
+    config = replace(kinds, **found)
     num_inputs = sizes.get("m+n", config.memory_size) - config.memory_size
     with torch.device("meta"):  # saves memory and random numbers: all parameters are replaced
         unit = TokenTuringMachineUnit(sizes["D"], num_inputs, config)

@@ -11,13 +11,12 @@ slots that start identical stay identical.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from ttm.policy.cores.core import CoreState, reset_where
 from ttm.policy.cores.sequence import SequenceConfig, SequenceCore, episode_ticks
@@ -99,36 +98,37 @@ class TemporalLatentBottleneck(SequenceCore):
 
     def step(self, tokens: Tensor, state: CoreState) -> tuple[Tensor, CoreState]:
         """Run one tick. The last tick of a chunk changes the latents after its output."""
-        one = torch.ones_like(state["phase"])
-        outputs, state = self._part_of_chunk(self.read(tokens).unsqueeze(1), one, state)
+        outputs, state = self._part_of_chunk(self.read(tokens).unsqueeze(1), state)
         return outputs.squeeze(1), state
 
     def forward(
         self, tokens: Tensor, state: CoreState | None = None, episode_start: Tensor | None = None
     ) -> tuple[Tensor, CoreState]:
-        """Run all ticks of a chunk at once, chunk after chunk; see `TemporalCore.forward`."""
-        initial = self.initial_state(tokens.shape[0])
+        """Run all ticks of a chunk at once, if the chunks of all elements begin at the same ticks."""
+        batch, ticks = tokens.shape[:2]
+        initial = self.initial_state(batch)
         state = initial if state is None else state
         # A trainer may have changed the weights since the state was made.
         state = {**state, **self._look_at(state["latents"])}
-        pieces = WindowPieces(state["phase"], tokens.shape[1], self.chunk_size, episode_start)
-        whole, outputs = WholeChunk(self.chunk_size, tokens.device), []
-        for piece, read in zip(pieces, pieces.cut(self.read_all(tokens)), strict=True):
-            if piece.any_begins:
-                state = reset_where(piece.begins_episode, state, initial)
-            if piece.all_whole:
-                output, state = self._within_chunk(read, whole, state)
+        place = episode_ticks(state["phase"], ticks, episode_start) % self.chunk_size  # (B, T)
+        if not bool((place == place[:1]).all()):
+            return super().forward(tokens, state, episode_start)
+        begins = (place[0] == 0).nonzero()[:, 0].tolist()
+        whole, read, outputs = WholeChunk(self.chunk_size, tokens.device), self.read_all(tokens), []
+        for first, end in pairwise(sorted({0, *begins, ticks})):
+            if episode_start is not None and episode_start[:, first].any():
+                state = reset_where(episode_start[:, first], state, initial)
+            if end - first == self.chunk_size:
+                output, state = self._within_chunk(read[:, first:end], whole, state)
                 state = self._ended(state)
             else:
-                output, state = self._part_of_chunk(read, piece.count, state)
+                output, state = self._part_of_chunk(read[:, first:end], state)
             outputs.append(output)
-        return pieces.in_order(outputs), state
+        return torch.cat(outputs, dim=1), state
 
-    def _part_of_chunk(
-        self, tokens: Tensor, count: Tensor, state: CoreState
-    ) -> tuple[Tensor, CoreState]:
-        """Run S ticks, (B, S, r, D), of one chunk; count: (B,) int64, those that are not padding."""
-        chunk = ChunkPlaces(state["phase"], count, tokens.shape[1], self.chunk_size)
+    def _part_of_chunk(self, tokens: Tensor, state: CoreState) -> tuple[Tensor, CoreState]:
+        """Run S ticks, (B, S, r, D), of one chunk."""
+        chunk = ChunkPlaces(state["phase"], tokens.shape[1], self.chunk_size)
         outputs, state = self._within_chunk(tokens, chunk, state)
         return outputs, reset_where(state["phase"] == self.chunk_size, state, self._ended(state))
 
@@ -172,17 +172,16 @@ class TemporalLatentBottleneck(SequenceCore):
 
 
 class ChunkPlaces:
-    """The places of S new ticks in a chunk of K places, of which the first `phase` are taken."""
+    """The places of S new ticks in a chunk of K places, of which the first `phase`, (B,), are taken."""
 
-    def __init__(self, phase: Tensor, count: Tensor, num_ticks: int, chunk_size: int) -> None:
-        """phase and count: (B,) int64. Only the first `count` of the S ticks are put anywhere."""
+    def __init__(self, phase: Tensor, num_ticks: int, chunk_size: int) -> None:
         place = torch.arange(chunk_size, device=phase.device)
         new = phase[:, None] + torch.arange(num_ticks, device=phase.device)
         self.ticks = new.clamp(max=chunk_size - 1)  # (B, S), the place of each new tick
-        self.count = count
+        self.count = num_ticks
         self.seen = place <= new[..., None]  # (B, S, K): a tick sees itself and the ticks before
         source = place - phase[:, None]  # (B, K), the new tick for each place
-        self._fresh = ((source >= 0) & (source < count[:, None]))[..., None, None]
+        self._fresh = ((source >= 0) & (source < num_ticks))[..., None, None]
         self._source = source.clamp(0, num_ticks - 1)
 
     def put(self, old: Tensor, new: Tensor) -> Tensor:
@@ -200,70 +199,4 @@ class WholeChunk:
         self.seen = torch.ones(1, chunk_size, chunk_size, dtype=torch.bool, device=device).tril()
 
     def put(self, old: Tensor, new: Tensor) -> Tensor:
-        """Return `new`. Both are (B, K, r, D)."""
         return new
-
-
-@dataclass(frozen=True)
-class Round:
-    """One piece of each element, padded to the length S of the longest."""
-
-    ticks: Tensor  # (B, S) int64: the ticks of the window. Padding comes last and is any tick.
-    count: Tensor  # (B,) int64: how many of the S ticks are not padding
-    begins_episode: Tensor  # (B,) bool: whether its first tick is that of an episode
-    any_begins: bool  # whether `begins_episode` is True for any element
-    all_whole: bool  # whether the piece of every element is a whole chunk
-
-
-class WindowPieces:
-    """A window of T ticks, cut into pieces that lie within one chunk and one episode.
-
-    The first pieces of all elements of a batch run together as one round, then their second pieces, and
-    so on. Iterating yields the rounds. `cut` splits a tensor of the window into the rounds, and `in_order`
-    joins their outputs again. Where all elements are cut alike, both are plain slices, which are quicker.
-    """
-
-    def __init__(
-        self, phase: Tensor, num_ticks: int, chunk_size: int, episode_start: Tensor | None = None
-    ) -> None:
-        """phase: (B,) int64, ticks of the chunk before the window; episode_start: (B, T) bool."""
-        tick = torch.arange(num_ticks, device=phase.device)
-        cut = (episode_ticks(phase, num_ticks, episode_start) % chunk_size == 0) | (tick == 0)
-        self._number = cut.cumsum(dim=1) - 1  # (B, T), of the piece
-        count = F.one_hot(self._number).sum(dim=1)  # (B, pieces)
-        first = count.cumsum(dim=1) - count
-        self._place = tick - first.gather(1, self._number)  # (B, T), within the piece
-        self._lengths: list[int] = count.amax(dim=0).tolist()
-        begins = torch.zeros_like(count, dtype=torch.bool)
-        if episode_start is not None:
-            begins = episode_start.gather(1, first.clamp(max=num_ticks - 1)) & (count > 0)
-        facts = zip(
-            self._lengths,
-            first.unbind(1),
-            count.unbind(1),
-            begins.unbind(1),
-            begins.any(dim=0).tolist(),
-            (count == chunk_size).all(dim=0).tolist(),
-            strict=True,
-        )
-        self._rounds = [
-            Round((begin[:, None] + tick[:length]).clamp(max=num_ticks - 1), *rest)
-            for length, begin, *rest in facts
-        ]
-        self._cut_alike = bool((cut == cut[:1]).all())
-
-    def __iter__(self) -> Iterator[Round]:
-        return iter(self._rounds)
-
-    def cut(self, window: Tensor) -> Sequence[Tensor]:
-        """Split a window (B, T, ...) into one tensor (B, S, ...) for every round."""
-        if self._cut_alike:
-            return window.split_with_sizes(self._lengths, dim=1)
-        return [pick(window, piece.ticks) for piece in self]
-
-    def in_order(self, outputs: list[Tensor]) -> Tensor:
-        """Join the outputs of the rounds, (B, S, ...) each, to a window (B, T, ...)."""
-        if self._cut_alike:
-            return torch.cat(outputs, dim=1)
-        lengths = torch.tensor([0, *self._lengths[:-1]], device=self._number.device)
-        return pick(torch.cat(outputs, dim=1), lengths.cumsum(dim=0)[self._number] + self._place)

@@ -9,6 +9,7 @@ and outputs.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -424,7 +425,8 @@ class RingMachine(InputWritingMachine):
             if episode_start[:, 1:].any():
                 return super()._memories(tokens, state, initial, episode_start)
             state = reset_where(episode_start[:, 0], state, initial)
-        return self.unit.write.over_ticks(state["memory"], tokens)
+        write: Any = self.unit.write
+        return write.over_ticks(state["memory"], tokens)
 
 
 def make_machine(width: int, num_inputs: int, config: TokenTuringConfig) -> VariantMachine:
