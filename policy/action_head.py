@@ -115,9 +115,8 @@ class BinnedActionHead(ActionHead):
     def decode(self, raw: Tensor) -> Tensor:
         """Return the centre of the most likely bin; see `ActionHead.decode`."""
         logits = self._logits(raw)
-        return torch.where(
-            self.binary, logits[..., 0].sigmoid(), self.centers[logits.argmax(dim=-1)]
-        )
+        likeliest = self.centers[logits.argmax(dim=-1)]
+        return torch.where(self.binary, logits[..., 0].sigmoid(), likeliest)
 
     def elementwise_loss(self, raw: Tensor, targets: Tensor) -> Tensor:
         """Return the cross-entropy with the bin of the target, the outermost for those beyond."""

@@ -66,16 +66,14 @@ class PolicyInputs:
 
     def of_windows(self, rows: slice) -> PolicyInputs:
         """Return all ticks of those windows."""
-        return self._changed(
-            lambda value: value[rows], lambda maps: maps.select(lambda index: index[rows])
-        )
+        return self._selected(lambda value: value[rows])
 
     def at_ticks(self, ticks: slice) -> PolicyInputs:
         """Return those ticks of all windows."""
-        made = self._changed(
-            lambda value: value[:, ticks], lambda maps: maps.select(lambda index: index[:, ticks])
-        )
-        return replace(made, language=self.language)
+        return replace(self._selected(lambda value: value[:, ticks]), language=self.language)
+
+    def _selected(self, choose: Callable[[Tensor], Tensor]) -> PolicyInputs:
+        return self._changed(choose, lambda maps: maps.select(choose))
 
     def _changed(
         self, change: Callable[[Tensor], Tensor], change_maps: Callable[[FeatureMaps], FeatureMaps]

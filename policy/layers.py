@@ -58,9 +58,8 @@ class MlpMixer(nn.Module):
         self, width: int, num_tokens: int, num_layers: int, token_mixing_size: int, mlp_size: int
     ) -> None:
         super().__init__()
-        self.blocks = nn.ModuleList(
-            MixerBlock(width, num_tokens, token_mixing_size, mlp_size) for _ in range(num_layers)
-        )
+        sizes = width, num_tokens, token_mixing_size, mlp_size
+        self.blocks = nn.ModuleList(MixerBlock(*sizes) for _ in range(num_layers))
         self.norm = layer_norm(width)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -209,9 +208,8 @@ class TransformerEncoder(nn.Module):
         super().__init__()
         self.num_outputs = num_outputs
         self.position = nn.Parameter(torch.randn(1, num_tokens, width) * 0.02)
-        self.blocks = nn.ModuleList(
-            EncoderBlock(width, num_heads, mlp_size) for _ in range(num_layers)
-        )
+        sizes = width, num_heads, mlp_size
+        self.blocks = nn.ModuleList(EncoderBlock(*sizes) for _ in range(num_layers))
         self.norm = layer_norm(width)
 
     def forward(self, tokens: Tensor) -> Tensor:

@@ -27,7 +27,6 @@ from ttm.policy.cores.ttm import TokenTuringMachine
 from ttm.policy.cores.ttm_variants import TokenAddEraseWrite
 from ttm.policy.errors import UserError
 from ttm.policy.policy import Policy
-from ttm.policy.vision import CameraTokens
 
 Floats = npt.NDArray[np.float32]
 Which = Literal["read", "write"]
@@ -168,18 +167,15 @@ def _hooks(
     sources = policy.token_sources
 
     def finish(unit: nn.Module, args: tuple[Tensor, ...]) -> None:
-        record._latest = MemoryAttention(
-            memory_size=args[0].shape[1], sources=sources, camera_weights=dict(cameras), **pieces
-        )
+        known: dict[str, Any] = {"memory_size": args[0].shape[1], "sources": sources}
+        record._latest = MemoryAttention(**known, camera_weights=dict(cameras), **pieces)
 
-    def seen_by(name: str) -> list[Callable[..., None]]:
-        def weigh(summarizer: Any, args: tuple[Tensor, ...]) -> None:
-            cameras[name] = _rows(summarizer.weights(*args))
+    def seen_by(name: str) -> Callable[..., None]:
+        def weigh(camera: Any, args: tuple[Tensor, ...]) -> None:
+            (features,) = args
+            cameras[name] = _rows(camera.weights(features)).T.reshape(*features.shape[-2:], -1)
 
-        def to_grid(camera: nn.Module, args: tuple[Tensor, ...]) -> None:
-            cameras[name] = cameras[name].T.reshape(*args[0].shape[-2:], -1)
-
-        return [weigh, to_grid]
+        return weigh
 
     def read(module: Any, args: tuple[Tensor, ...]) -> None:
         pieces["read"] = _rows(module.weights(*args))
@@ -190,10 +186,8 @@ def _hooks(
         else:
             pieces["write"] = _rows(module.weights(*args))
 
-    hooks: list[tuple[nn.Module, Callable[..., None]]] = []
-    for camera, tokens in zip(policy.spec.cameras, policy.camera_tokens, strict=True):
-        assert isinstance(tokens, CameraTokens)
-        hooks += zip((tokens.summarizer, tokens), seen_by(camera.name), strict=True)
+    names = [camera.name for camera in policy.spec.cameras]
+    hooks = [(x, seen_by(name)) for name, x in zip(names, policy.camera_tokens, strict=True)]
     return [*hooks, (core.unit.read, read), (core.unit.write, written), (core.unit, finish)]
 
 

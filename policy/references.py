@@ -199,7 +199,7 @@ class Reference:
             unit = _unit(label)
             if unit and part.unit.removesuffix("/tick") not in ("", "unknown", unit):
                 self._refuse(
-                    f"{part.name} is in {part.unit}, but '{label}' in {unit}; give values of one unit"
+                    f"{part.name} is in {part.unit}, but '{label}' in {unit}; give one unit"
                 )
         if looks_turning(part, self.vector, labels):
             self._refuse(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, Literal
 
@@ -214,21 +214,11 @@ class PolicySpec:
         self, other: PolicySpec, *, theirs: str, ours: str = "this checkpoint"
     ) -> None:
         """Raise `UserError`, which names both owners and the first difference, unless `other` is equal."""
-        described = [
-            {
-                "robot": spec.robot,
-                "cameras": tuple(c.name for c in spec.cameras),
-                "camera sizes": tuple(f"{c.name} {c.width}x{c.height}" for c in spec.cameras),
-                "proprioception": spec.proprioception,
-                "actions": spec.actions,
-                "control rate (Hz)": spec.rate_hz,
-            }
-            for spec in (self, other)
-        ]
-        for what, mine in described[0].items():
-            if mine != (given := described[1][what]):
+        for field in fields(self):
+            mine, given = getattr(self, field.name), getattr(other, field.name)
+            if mine != given:
                 raise UserError(
-                    f"{ours} was made for {what} {_plain(mine)}, but {theirs} has {_plain(given)}; "
+                    f"{ours} was made for {field.name} {_plain(mine)}, but {theirs} has {_plain(given)}; "
                     f"use a checkpoint and a robot (or data) of the same spec"
                 )
 
@@ -343,6 +333,8 @@ def damaged(path: Path | str, error: Exception) -> UserError:
 def _plain(value: Any) -> str:
     if isinstance(value, tuple):
         return ", ".join(_plain(item) for item in value) or "none"
+    if isinstance(value, CameraSpec):
+        return f"{value.name} {value.width}x{value.height}"
     if isinstance(value, ActionPart | ProprioceptionSpec):
         return f"{value.name}[{value.size}]"
     return str(value)

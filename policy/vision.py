@@ -259,10 +259,8 @@ class ResNet(nn.Module):
         super().__init__()
         self.conv1 = nn.Conv2d(3, WIDTHS[0], 7, stride=2, padding=3, bias=False)
         self.bn1 = nn.BatchNorm2d(WIDTHS[0])
-        widths = pairwise((WIDTHS[0], *WIDTHS))
-        for stage, ((before, width), depth) in enumerate(
-            zip(widths, RESNETS[model][0], strict=True)
-        ):
+        sizes = zip(pairwise((WIDTHS[0], *WIDTHS)), RESNETS[model][0], strict=True)
+        for stage, ((before, width), depth) in enumerate(sizes):
             first = ResidualBlock(before, width, 2 if stage else 1)
             others = (ResidualBlock(width, width, 1) for _ in range(depth - 1))
             self.add_module(f"layer{stage + 1}", nn.Sequential(first, *others))
@@ -281,9 +279,8 @@ def film_resnet(config: VisionConfig, condition_size: int) -> FilmNetwork:
     used = _load_weights(network, config, lambda: IMAGENET_URL + RESNETS[config.model][1])
     stem = nn.Sequential(network.conv1, network.bn1, nn.ReLU(), nn.MaxPool2d(3, 2, padding=1))
     stages = [stage for stage in range(len(WIDTHS)) if 4 << stage <= config.reduction]
-    blocks: list[Any] = [
-        x for i in stages for x in network.get_submodule(f"layer{i + 1}").children()
-    ]
+    layers = [network.get_submodule(f"layer{i + 1}") for i in stages]
+    blocks: list[Any] = [block for layer in layers for block in layer.children()]
     channels = [block.conv2.out_channels for block in blocks]
     return FilmNetwork(config, condition_size, stem, blocks, channels, weights_used=used)
 
@@ -322,6 +319,13 @@ class CameraTokens(nn.Module):
 
     def forward(self, features: Tensor) -> Tensor:
         """Map features, (B, C, h, w), to tokens, (B, K, D)."""
-        cells = features.flatten(2).transpose(1, 2)  # (B, h * w, C)
-        summary = self.summarizer(self.project(cells) + self.position + self.camera)
+        summary = self.summarizer(self._cells(features))
         return summary + self.mlp(self.norm(summary))
+
+    def weights(self, features: Tensor) -> Tensor:
+        """Return the weight of each cell in each token, (B, h * w, K)."""
+        return self.summarizer.weights(self._cells(features))
+
+    def _cells(self, features: Tensor) -> Tensor:
+        cells = features.flatten(2).transpose(1, 2)  # (B, h * w, C)
+        return self.project(cells) + self.position + self.camera

@@ -81,9 +81,8 @@ class Cluster(Workers):
         """Connect to the cluster. Raises `UserError` if there is none."""
         _connect(self._address)
         self._started = [ray.put(self._start)]  # within a list, tasks fetch it only if they need it
-        self._task: Any = ray.remote(num_cpus=1, memory=WORKER_BYTES, max_retries=RETRIES)(
-            _run_on_node
-        )
+        needs = {"num_cpus": 1, "memory": WORKER_BYTES, "max_retries": RETRIES}
+        self._task: Any = ray.remote(**needs)(_run_on_node)
 
     @property
     def limit(self) -> int:  # type: ignore[override]

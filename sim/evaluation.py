@@ -314,19 +314,14 @@ class EpisodeWorker:
             if job.folder and job.video and "rgb_array" in env.metadata.get("render_modes", ()):
                 video = stack.enter_context(EpisodeVideo(video_path(*place), spec.rate_hz))
                 names = [camera.name for camera in spec.cameras]
-                watchers.append(
-                    lambda seen, info: video.add(
-                        np.asarray(env.render()), {name: seen[name] for name in names}, info
-                    )
-                )
-            if (
-                job.folder
-                and job.picture
-                and isinstance(actor, PolicyActor)
-                and has_token_memory(actor.policy)
-            ):
-                memory = EpisodeMemory(actor)
-                watchers.append(memory.on_tick)
+
+                def film(seen: Mapping[str, np.ndarray], info: Mapping[str, Any]) -> None:
+                    video.add(np.asarray(env.render()), {name: seen[name] for name in names}, info)
+
+                watchers.append(film)
+            if job.folder and job.picture and isinstance(actor, PolicyActor):
+                memory = EpisodeMemory(actor) if has_token_memory(actor.policy) else None
+                watchers += [memory.on_tick] if memory else []
             outcome = run_episode(
                 env,
                 late,

@@ -29,9 +29,7 @@ Measure = Literal["success", "choice"]
 def wilson_interval(successes: int, episodes: int) -> tuple[float, float]:
     """Return the interval of rates that are compatible with `successes` of `episodes` (Wilson, 1927)."""
     if not 0 <= successes <= episodes:
-        raise ValueError(
-            f"{successes} successes of {episodes} episodes: give a number from 0 to {episodes}"
-        )
+        raise ValueError(f"{successes} successes of {episodes} episodes")
     if episodes == 0:
         return 0.0, 1.0
     z = NormalDist().inv_cdf(0.5 + CONFIDENCE / 2)
@@ -41,8 +39,7 @@ def wilson_interval(successes: int, episodes: int) -> tuple[float, float]:
     half = z / scale * math.sqrt(rate * (1 - rate) / episodes + z**2 / (4 * episodes**2))
     # At the ends the closed form is exact except for rounding, which must not give -1e-17.
     low = 0.0 if successes == 0 else centre - half
-    high = 1.0 if successes == episodes else centre + half
-    return low, high
+    return low, 1.0 if successes == episodes else centre + half
 
 
 @dataclass(frozen=True)
@@ -58,11 +55,7 @@ class PairedTest:
 
 
 def mcnemar_exact(first: Sequence[bool], second: Sequence[bool]) -> PairedTest:
-    """Return McNemar's test with the exact binomial distribution.
-
-    Element i of both sequences is the outcome from the same initial state; only states on which the two
-    differ count. Raises `ValueError` if the lengths differ.
-    """
+    """Return McNemar's test, with the exact binomial distribution, of outcomes from the same states."""
     pairs = [(bool(a), bool(b)) for a, b in zip(first, second, strict=True)]
     both, neither = pairs.count((True, True)), pairs.count((False, False))
     ours, theirs = pairs.count((True, False)), pairs.count((False, True))
@@ -218,15 +211,11 @@ def load_evaluation(path: Path) -> Evaluation:
             name: TaskResult(name, tuple(_outcome(name, outcome) for outcome in task["outcomes"]))
             for name, task in data["tasks"].items()
         }
-        return Evaluation(
-            data["checkpoint"],
-            data["sha256"],
-            data["first_seed"],
-            data["max_ticks"],
-            tasks,
-            data.get("environment", KITCHEN),
-            Condition(**{f.name: data[f.name] for f in fields(Condition) if f.name in data}),
-        )
+        names = ("checkpoint", "sha256", "first_seed", "max_ticks")
+        facts = {name: data[name] for name in names} | {"tasks": tasks}
+        condition = {f.name: data[f.name] for f in fields(Condition) if f.name in data}
+        environment = data.get("environment", KITCHEN)
+        return Evaluation(**facts, environment=environment, condition=Condition(**condition))
     except (KeyError, TypeError, AttributeError, UnicodeDecodeError, json.JSONDecodeError) as error:
         raise UserError(
             f"{file}: not the result of an evaluation ({error!r}); make it with ttm evaluate"
@@ -265,8 +254,6 @@ def _by_state(outcomes: Sequence[Outcome], measure: Measure) -> dict[tuple[int, 
     for outcome in outcomes:
         choice = outcome.choice
         state = (outcome.seed, outcome.instruction, choice.right_choice if choice else "")
-        if measure == "success":
-            found[state] = outcome.success
-        elif choice:
-            found[state] = choice.is_right
+        if choice or measure == "success":
+            found[state] = choice.is_right if choice and measure == "choice" else outcome.success
     return found

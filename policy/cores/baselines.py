@@ -263,9 +263,8 @@ class CausalTransformer(SequenceCore):
                 f"{config.num_heads} heads have {self.head_size} channels each; give an even number"
             )
         self.slot = nn.Parameter(torch.randn(config.process_size, width) * 0.02)
-        self.blocks = nn.ModuleList(
-            CausalBlock(width, config.num_heads, config.mlp_size) for _ in range(config.num_layers)
-        )
+        sizes = width, config.num_heads, config.mlp_size
+        self.blocks = nn.ModuleList(CausalBlock(*sizes) for _ in range(config.num_layers))
         self.norm = layer_norm(width)
 
     def initial_state(self, batch_size: int) -> CoreState:

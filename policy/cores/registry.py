@@ -66,9 +66,8 @@ CORES: Mapping[str, CoreEntry] = {
 TTM = "ttm"
 """The default, and the core of checkpoints from before there were several."""
 
-VARIANTS: Mapping[str, Variant] = {
-    "none": Variant(TTM, {"memory": False}, "ttm with its memory emptied at every tick")
-}
+NONE = Variant(TTM, {"memory": False}, "ttm with its memory emptied at every tick")
+VARIANTS: Mapping[str, Variant] = {"none": NONE}
 """Name -> variant of a core."""
 
 NAMES: tuple[str, ...] = (*CORES, *VARIANTS)
@@ -141,9 +140,8 @@ def with_options(config: Config, options: Sequence[str], what: str = "core") -> 
         now = values[name]  # decides the type; the configuration checks which words it accepts
         is_bool = isinstance(now, bool)
         try:
-            values[name] = (
-                {"true": True, "false": False}[text.lower()] if is_bool else type(now)(text)
-            )
+            known = {"true": True, "false": False}
+            values[name] = known[text.lower()] if is_bool else type(now)(text)
         except (KeyError, ValueError) as error:
             wanted = "true or false" if is_bool else f"a number, such as {name}={now}"
             raise UserError(f"{what} option {name} is '{text}'; give {wanted}") from error

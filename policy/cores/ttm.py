@@ -134,9 +134,9 @@ class PositionedSummarizer(nn.Module):
         """num_tokens: P, the tokens of all groups together."""
         super().__init__()
         self.summarizer = summarizer
-        self.position = (
-            nn.Parameter(torch.randn(1, num_tokens, width) * 0.02) if positional_embedding else None
-        )
+        self.position = None
+        if positional_embedding:
+            self.position = nn.Parameter(torch.randn(1, num_tokens, width) * 0.02)
 
     def positioned(self, *groups: Tensor) -> Tensor:
         """Return the tokens that are summed, (B, P, D)."""
@@ -219,11 +219,9 @@ class TokenTuringMachine(TemporalCore):
         self.num_outputs = config.process_size
         self.memory_shape = (config.memory_size, width)
         self.unit = self.unit_class(width, num_inputs, config)
-        self.initial_memory = (
-            nn.Parameter(torch.randn(self.memory_shape) * 0.02)
-            if config.initial_memory == "learned"
-            else None
-        )
+        self.initial_memory = None
+        if config.initial_memory == "learned":
+            self.initial_memory = nn.Parameter(torch.randn(self.memory_shape) * 0.02)
 
     def initial_state(self, batch_size: int) -> CoreState:
         """Return zeros or the learned tokens, (B, m, D)."""
