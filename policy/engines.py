@@ -94,7 +94,6 @@ class CoreTickModule(nn.Module):
         self.core, self.state_names = core, tuple(state_names)
 
     def forward(self, tokens: Tensor, *values: Tensor) -> tuple[Tensor, ...]:
-        """Map tokens, (B, N, D), and the state to the outputs, (B, R, D), and the new state."""
         outputs, state = self.core.step(tokens, dict(zip(self.state_names, values, strict=True)))
         return outputs, *(state[name] for name in self.state_names)
 
@@ -281,7 +280,6 @@ def make_engine(
 
 
 def to_numpy(values: Tensor) -> Array:
-    """Return a copy as an array."""
     return values.detach().cpu().numpy().copy()
 
 

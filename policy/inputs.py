@@ -116,11 +116,9 @@ class Scaling(nn.Module):
             buffer.copy_(torch.as_tensor(np.asarray(values, np.float32)))
 
     def normalize(self, x: Tensor) -> Tensor:
-        """Map values in units, (..., K), to normalised ones."""
         return (x - self.mean) / self.std
 
     def denormalize(self, x: Tensor) -> Tensor:
-        """Map normalised values, (..., K), to units."""
         return x * self.std + self.mean
 
 

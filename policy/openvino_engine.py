@@ -83,7 +83,6 @@ class LayerNormGroups(nn.Module):
         self.norm = norm
 
     def forward(self, x: Tensor) -> Tensor:
-        """Map x, (B, C, H, W), to the same shape."""
         groups = x.reshape(x.shape[0], self.norm.num_groups, -1)  # (B, G, C / G * H * W)
         normed = F.layer_norm(groups, groups.shape[-1:], eps=self.norm.eps).reshape(x.shape)
         return normed * self.norm.weight[:, None, None] + self.norm.bias[:, None, None]

@@ -362,7 +362,6 @@ class Policy(nn.Module):
         return [tokens[index] for index in range(len(tokens))]
 
     def _tokens_of_features(self, features: Mapping[str, FeatureMaps]) -> list[Tensor]:
-        """Return (B, T, K, D) for each camera. Each distinct map is summarised once."""
         tokens = []
         for camera, module in zip(self.spec.cameras, self.camera_tokens, strict=True):
             given = features[camera.name]

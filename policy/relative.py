@@ -158,7 +158,6 @@ def deviation(values: Tensor, form: str) -> Tensor:
 
 
 def _length(values: Tensor) -> Tensor:
-    """Return the lengths of vectors (..., n), (..., 1)."""
     return torch.linalg.vector_norm(values, dim=-1, keepdim=True)
 
 
@@ -323,7 +322,6 @@ class RelativeActions:
         return bool(self._sources)
 
     def __eq__(self, other: object) -> bool:
-        """Return whether the same parts are predicted in the same form."""
         return isinstance(other, RelativeActions) and self._sources == other._sources
 
     __hash__ = None  # type: ignore[assignment]

@@ -233,7 +233,6 @@ class PolicyRunner:
         return to_numpy(self.policy.command(on_device, inputs.proprioception, previous)[0, 0])
 
     def _chosen(self, decoded: Array) -> tuple[Array, Array]:
-        """Return the commands and the probabilities of an `Action`, (A,) each."""
         values, probabilities = decoded.copy(), decoded.copy()
         low, high, binary = self._low[self._binary], self._high[self._binary], decoded[self._binary]
         values[self._binary] = np.where(binary >= self._thresholds[self._binary], high, low)
@@ -279,7 +278,6 @@ class PolicyRunner:
         ).to(self.device)
 
     def _numbers(self) -> dict[str, Array]:
-        """Return the entries of a snapshot whose shapes are those of the policy."""
         return {
             "language": to_numpy(self._language[0]),
             "previous_action": self._previous_action.copy(),

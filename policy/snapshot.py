@@ -124,7 +124,6 @@ def plan_of(snapshot: Mapping[str, Array], execution: Execution) -> Plan:
 
 
 def text_to_array(text: str) -> npt.NDArray[np.uint8]:
-    """Return a text as an entry of a snapshot."""
     return np.array(list(text.encode()), np.uint8)
 
 

@@ -129,25 +129,15 @@ def _order(entry: Entry) -> tuple[int, int, str]:
 
 def pairs_of(entries: Sequence[Entry]) -> list[Pair]:
     """Compare every entry with the first one of the same gap, and the first ones with the very first."""
-    found = [
-        Pair(task, measure, first, second, test)
-        for first, second in _partners(entries)
-        for measure in get_args(Measure)
-        for task, test in compare(first.evaluation, second.evaluation, measure).items()
-    ]
+    found, first_of_gap = [], dict[int | None, Entry]()
+    for entry in entries:
+        first = first_of_gap.setdefault(entry.gap, entry)
+        first = entries[0] if first is entry else first
+        for measure in get_args(Measure) if first is not entry else ():
+            tests = compare(first.evaluation, entry.evaluation, measure)
+            found += [Pair(task, measure, first, entry, test) for task, test in tests.items()]
     order = _tasks_of(entries)
     return sorted(found, key=lambda pair: order.index(pair.task))
-
-
-def _partners(entries: Sequence[Entry]) -> Iterator[tuple[Entry, Entry]]:
-    first_of_gap: dict[int | None, Entry] = {}
-    for entry in entries:
-        if entry.gap in first_of_gap:
-            yield first_of_gap[entry.gap], entry
-        else:
-            first_of_gap[entry.gap] = entry
-            if entry is not entries[0]:
-                yield entries[0], entry
 
 
 def _tasks_of(entries: Sequence[Entry]) -> list[str]:
@@ -164,15 +154,11 @@ def _results(entries: Sequence[Entry]) -> Iterator[tuple[Entry, TaskResult]]:
 
 def rates_table(entries: Sequence[Entry]) -> str:
     """Return one line for each task and entry, for the terminal; with choices if any task has them."""
-    titles = ["success", "right choice", "donor's choice"]
-    found = [
-        (entry, result, [result.success, result.choices, result.donor_choices])
-        for entry, result in _results(entries)
-    ]
-    used = [place for place in range(3) if any(rates[place] for *_, rates in found)]
-    rows = [["task", "evaluation", *(titles[place] for place in used)]]
-    for entry, result, rates in found:
-        rows.append([result.task, entry.label, *(_in_words(rates[place]) for place in used)])
+    results = list(_results(entries))
+    names = list(dict.fromkeys(name for _, result in results for name in result.rates))
+    rows = [["task", "evaluation", *names]]
+    for entry, result in results:
+        rows.append([result.task, entry.label, *(_in_words(result.rates.get(n)) for n in names)])
     return _aligned(rows)
 
 
@@ -256,19 +242,12 @@ def _values(entries: Sequence[Entry]) -> dict[str, Any]:
 
 def _chart(task: str, entries: Sequence[Entry]) -> str:
     """Return the rates of the task as SVG: choices if there are any, and success."""
-    choices, successes = [], []
-    for entry in entries:
-        result = entry.evaluation.tasks.get(task)
-        if result is None:
-            continue
-        successes.append(Point(entry.series, entry.gap, result.success))
-        if result.choices:
-            choices.append(Point(entry.series, entry.gap, result.choices))
-        if result.donor_choices:
-            donor = f"{entry.series}: donor's choice"
-            choices.append(Point(donor, entry.gap, result.donor_choices))
-    measures = {"right choice": choices, "success": successes}
-    return draw_rates({name: points for name, points in measures.items() if points})
+    points: dict[str, list[Point]] = {"right choice": [], "success": []}
+    for entry, result in _results(entries):
+        for name, rate in result.rates.items() if result.task == task else ():
+            series = entry.series if name in points else f"{entry.series}: {name}"
+            points.get(name, points["right choice"]).append(Point(series, entry.gap, rate))
+    return draw_rates({name: each for name, each in points.items() if each})
 
 
 def _films(entries: Sequence[Entry]) -> Iterator[dict[str, Any]]:

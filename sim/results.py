@@ -117,6 +117,13 @@ class TaskResult:
         return Rate(sum(choice.follows_donor for choice in made), len(made)) if made else None
 
     @property
+    def rates(self) -> dict[str, Rate]:
+        """Name -> rate, of those that the task has."""
+        choices = {"right choice": self.choices, "donor's choice": self.donor_choices}
+        known = {name: rate for name, rate in choices.items() if rate}
+        return {"success": self.success, **known}
+
+    @property
     def by_instruction(self) -> dict[str, Rate]:
         """Instruction -> its successes."""
         found: dict[str, list[bool]] = {}
@@ -131,10 +138,7 @@ class TaskResult:
         return float(median(ticks)) if ticks else None
 
     def __str__(self) -> str:
-        parts = [f"{self.task}: {self.success}"]
-        parts += [f"right choice {self.choices}"] if self.choices else []
-        parts += [f"the donor's choice {self.donor_choices}"] if self.donor_choices else []
-        return "; ".join(parts)
+        return f"{self.task}: " + "; ".join(f"{name} {rate}" for name, rate in self.rates.items())
 
 
 @dataclass(frozen=True)

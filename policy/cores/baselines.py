@@ -195,7 +195,6 @@ class WindowedCore(SequenceCore):
     def __init__(
         self, width: int, num_inputs: int, config: WindowedConfig, processor: nn.Module
     ) -> None:
-        """`processor` maps (B, W * r, D) to the same shape."""
         super().__init__(width, num_inputs, config)
         self.window, self.width = config.window, width
         self.age = nn.Parameter(torch.randn(config.window, 1, width) * 0.02)
@@ -211,7 +210,6 @@ class WindowedCore(SequenceCore):
     def forward(
         self, tokens: Tensor, state: CoreState | None = None, episode_start: Tensor | None = None
     ) -> tuple[Tensor, CoreState]:
-        """Process the windows of all ticks at once; see `TemporalCore.forward`."""
         state = self.initial_state(tokens.shape[0]) if state is None else state
         frames = torch.cat([state["frames"], self.read_all(tokens)], dim=1)  # (B, W - 1 + T, r, D)
         windows = frames.unfold(1, self.window, 1).movedim(-1, 2)  # (B, T, W, r, D)
@@ -223,7 +221,6 @@ class WindowedCore(SequenceCore):
         return outputs.view(*tokens.shape[:2], *outputs.shape[1:]), {"frames": windows[:, -1, 1:]}
 
     def _process(self, frames: Tensor) -> Tensor:
-        """Map frames of shape (B, W, r, D) to the outputs of the newest tick, (B, r, D)."""
         return self.processor((frames + self.age).flatten(1, 2))[:, -self.num_outputs :]
 
 
@@ -279,7 +276,6 @@ class CausalTransformer(SequenceCore):
     def forward(
         self, tokens: Tensor, state: CoreState | None = None, episode_start: Tensor | None = None
     ) -> tuple[Tensor, CoreState]:
-        """Run all ticks at once, under a mask; see `TemporalCore.forward`."""
         state = self.initial_state(tokens.shape[0]) if state is None else state
         outputs, cache = self.extend(tokens, state, episode_start, self.window)
         forgotten = cache["valid"].shape[1] - (self.window - 1)

@@ -260,7 +260,6 @@ class RotaryPosition(nn.Module):
             )
 
     def forward(self, query: Tensor, keys: Tensor, sight: Sight) -> tuple[Tensor, Tensor, Tensor]:
-        """Return rotated queries and keys, and the mask; see `RelativePosition.forward`."""
 
         def rotated(x: Tensor, positions: Tensor) -> Tensor:
             cosine, sine = (part.unsqueeze(1).to(x.dtype) for part in waves(positions, x.shape[-1]))
@@ -405,7 +404,6 @@ class Scale(nn.Module):
     """The layers of one scale, with the coarser scales between the first and the second half."""
 
     def __init__(self, stages: Sequence[Stage], width: int, config: HourglassConfig) -> None:
-        """Build the first of `stages`, with all others within it."""
         super().__init__()
         outer, *within = stages
         self.window, kept = config.window, config.window - 1

@@ -115,7 +115,6 @@ def _count(prefix: str, names: Iterable[str]) -> int:
 
 
 def _sources_of(kinds: TokenTuringConfig) -> list[Source]:
-    """Return the sources of all parameters of such a unit, and the arrays that theirs never uses."""
     summarizer = {"mlp": _mlp_summarizer, "mha": _mha_summarizer}[kinds.summarizer]
     process = {"transformer": _transformer, "mixer": _mixer, "mlp": _mlps}[kinds.processor]
     sources = summarizer("read.summarizer", 0, "r") + process(kinds.num_layers)
@@ -152,7 +151,6 @@ def _attention(target: str, key: str, heads: int | str, *groups: str) -> list[So
 
 
 def _mlp(target: str, key: str, *sizes: int | str) -> list[Source]:
-    """Return the sources of an MLP; sizes: of inputs, hidden layer and outputs."""
     first = _dense(f"{target}.hidden", f"{key}/Dense_0", shape=sizes[:2])
     return first + _dense(f"{target}.out", f"{key}/Dense_1", shape=sizes[1:])
 

@@ -87,7 +87,6 @@ class TemporalLatentBottleneck(SequenceCore):
         self.update = block()
 
     def initial_state(self, batch_size: int) -> CoreState:
-        """Return the learned latents and an empty chunk."""
         latents = self.initial_latents.unsqueeze(0)
         known = {"latents": latents, **self._look_at(latents)}
         rows = self.zeros(batch_size, *self.position.shape)  # (B, K, r, D)
@@ -185,7 +184,6 @@ class ChunkPlaces:
         self._source = source.clamp(0, num_ticks - 1)
 
     def put(self, old: Tensor, new: Tensor) -> Tensor:
-        """Return the chunk `old`, (B, K, r, D), with the ticks `new`, (B, S, r, D), put into it."""
         return torch.where(self._fresh, pick(new, self._source), old)
 
 

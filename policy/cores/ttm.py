@@ -224,12 +224,10 @@ class TokenTuringMachine(TemporalCore):
             self.initial_memory = nn.Parameter(torch.randn(self.memory_shape) * 0.02)
 
     def initial_state(self, batch_size: int) -> CoreState:
-        """Return zeros or the learned tokens, (B, m, D)."""
         if self.initial_memory is not None:
             return {"memory": self.initial_memory.repeat(batch_size, 1, 1)}
         return {"memory": next(self.parameters()).new_zeros(batch_size, *self.memory_shape)}
 
     def step(self, tokens: Tensor, state: CoreState) -> tuple[Tensor, CoreState]:
-        """Run the unit on the inputs of one tick, (B, n, D); see `TemporalCore.step`."""
         memory, outputs = self.unit(state["memory"], tokens)
         return outputs, {"memory": memory}

@@ -128,7 +128,6 @@ class MlpProcessor(nn.Module):
         self.norm = layer_norm(width)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Map tokens (B, r, D) to (B, r, D)."""
         for layer in self.layers:
             x = layer(x)
         return self.norm(x)
