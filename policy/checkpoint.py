@@ -83,6 +83,5 @@ def _require_device(device: torch.device | str) -> None:
     try:
         torch.zeros(1, device=device).item()
     except (AssertionError, RuntimeError) as error:  # the former of a build without CUDA
-        raise UserError(
-            f"device is '{device}', on which PyTorch cannot compute ({first_line(error)}); give cpu"
-        ) from error
+        fault = f"device is '{device}', on which PyTorch cannot compute ({first_line(error)})"
+        raise UserError(f"{fault}; give cpu") from error

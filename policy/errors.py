@@ -111,9 +111,8 @@ def require_valid_fields(config: Any, smallest: Mapping[str, int]) -> None:
 def require_line(text: str, name: str) -> str:
     """Return an instruction as one line: white space that cannot be printed becomes one space."""
     if len(text) > MOST_CHARACTERS:
-        raise UserError(
-            f"{name} has {len(text)} characters, and at most {MOST_CHARACTERS} are taken"
-        )
+        most = f"at most {MOST_CHARACTERS} are taken"
+        raise UserError(f"{name} has {len(text)} characters, and {most}")
     return text if text.isprintable() else " ".join(text.split())
 
 

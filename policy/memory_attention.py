@@ -122,10 +122,8 @@ class AttentionRecord:
     def latest(self) -> MemoryAttention:
         """The attention of the newest tick. Raises `UserError` if there was none."""
         if self._latest is None:
-            raise UserError(
-                "no attention was recorded: the policy took no tick, or runs as a compiled copy; give "
-                'PolicyRunner(policy, engine="torch") on a CPU'
-            )
+            why = "no attention was recorded: the policy took no tick, or runs as a compiled copy"
+            raise UserError(f'{why}; give PolicyRunner(policy, engine="torch") on a CPU')
         return self._latest
 
 

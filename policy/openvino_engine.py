@@ -53,9 +53,7 @@ class CompiledModule:
             model = openvino.convert_model(traced, example_input=tuple(example))
         except (RuntimeError, *FAILURES) as error:
             why = str(error).strip().splitlines()[-1]  # those before name places in its source
-            raise UserError(
-                f"OpenVINO cannot run this network ({why}); give engine torch"
-            ) from error
+            raise UserError(f"OpenVINO cannot run this ({why}); give engine torch") from error
         model.reshape({index: list(tensor.shape) for index, tensor in enumerate(example)})
         compiled = _compile(model, precision, threads or torch.get_num_threads())
         self._request = compiled.create_infer_request()

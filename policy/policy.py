@@ -307,20 +307,18 @@ class Policy(nn.Module):
         raw: Tensor,
         actions: Tensor,
         measured: Mapping[str, Tensor] | None = None,
-        *,
-        valid: Tensor | None = None,
-        weights: Mapping[str, Tensor] | None = None,
+        **rest: Any,
     ) -> dict[str, Tensor]:
         """Return action part -> scalar loss.
 
         raw: (B, T, K * F); actions: (B, T, K, P) as `decode_chunk` returns them. measured: see
-        `decode_chunk`. For the other arguments see `ActionHead.losses`.
+        `decode_chunk`. rest: `valid` and `weights` of `ActionHead.losses`.
         """
         if self.relative:
             actions = self.relative.predicted(actions, _of_chunks(measured))
         targets = self.normalizer.actions.normalize(actions)
         predicted = self.action_head.of_actions(raw)
-        return self.action_head.losses(predicted, targets, valid=valid, weights=weights)
+        return self.action_head.losses(predicted, targets, **rest)
 
     def colours(self, inputs: PolicyInputs) -> FeatureMaps | None:
         """Return what the sight memory sees of its camera; None for a policy without one."""

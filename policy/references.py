@@ -57,10 +57,8 @@ class Form:
         """Read the result of `str`. Raises `UserError` for other texts."""
         rotation = text.removeprefix(POSE)
         if rotation not in ROTATION_SIZES:
-            raise UserError(
-                f"'{text}' is no way to write a rotation; give {', '.join(ROTATION_SIZES)}, or with a "
-                f"position before it such as {POSE}xyzw"
-            )
+            known = f"{', '.join(ROTATION_SIZES)}, or with a position such as {POSE}xyzw"
+            raise UserError(f"'{text}' is no way to write a rotation; give {known}")
         return cls(rotation, text.startswith(POSE))
 
     @property
@@ -110,9 +108,8 @@ class Reference:
         found = re.fullmatch(rf"([^=:]+){form}=([^=:\[\]]+)(?:\[(\d+):(\d+)\])?{form}", text)
         if found is None:
             raise UserError(
-                f"{option} has '{text}'; give PART=VECTOR, or some of the vector's values as "
-                "PART=VECTOR[FIRST:STOP], such as arm=joints[0:6]; for rotations "
-                "PART:FORM=VECTOR:FORM, such as tip:rotvec=tip_quat:xyzw"
+                f"{option} has '{text}'; give PART=VECTOR or PART=VECTOR[FIRST:STOP], such as "
+                "arm=joints[0:6], or for rotations such as tip:rotvec=tip_quat:xyzw"
             )
         part, of_part, vector, first, stop, of_vector = found.groups()
         values = None if first is None else (int(first), int(stop))
@@ -225,9 +222,7 @@ def parsed_once(relative: Sequence[str], absolute: Sequence[str]) -> list[Refere
     parts = [reference.part for reference in references]
     for part in parts:
         if parts.count(part) > 1:
-            raise UserError(
-                f"{RELATIVE} and {ABSOLUTE} name {part} {parts.count(part)} times; give it once"
-            )
+            raise UserError(f"{RELATIVE} and {ABSOLUTE} name {part} more than once; give it once")
     return references
 
 

@@ -44,9 +44,7 @@ def snapshot_from_bytes(data: bytes) -> dict[str, Array]:
         with np.load(io.BytesIO(data), allow_pickle=False) as arrays:
             return {name: arrays[name] for name in arrays.files}
     except UNREADABLE as error:
-        raise UserError(
-            f"{len(data)} bytes are no snapshot ({error}); give what snapshot_to_bytes made"
-        ) from error
+        raise UserError(f"{len(data)} bytes are no snapshot ({error}); give a whole one") from error
 
 
 def read_snapshot(path: Path) -> dict[str, Array]:
@@ -68,9 +66,7 @@ def _require_declared(file: io.BytesIO) -> None:
                 read_head = _HEADS[np.lib.format.read_magic(entry)]
                 shape, _, kind = read_head(entry)
             if math.prod(shape) * kind.itemsize > info.file_size:
-                raise ValueError(
-                    f"'{info.filename}' declares shape {shape} in {info.file_size} bytes"
-                )
+                raise ValueError(f"'{info.filename}' has {info.file_size} bytes for shape {shape}")
 
 
 def require_restorable(

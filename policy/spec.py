@@ -199,10 +199,8 @@ class PolicySpec:
                 )
             bad = [vector.labels[i] for i in np.flatnonzero(~np.isfinite(values))]
             if bad:
-                raise MalformedObservation(
-                    f"proprioception '{vector.name}' is not finite in: {', '.join(bad)}; "
-                    "check the sensor"
-                )
+                where = f"proprioception '{vector.name}' is not finite in: {', '.join(bad)}"
+                raise MalformedObservation(f"{where}; check the sensor")
 
     def _require(self, observation: Observation, name: str, kind: str) -> Array:
         if name not in observation:
@@ -247,9 +245,7 @@ class PolicySpec:
         except UserError:
             raise
         except MALFORMED as error:
-            raise UserError(
-                f"not a PolicySpec in JSON ({error}); write it with PolicySpec.to_json"
-            ) from error
+            raise UserError(f"not a PolicySpec in JSON ({error}); use to_json") from error
 
 
 @dataclass(frozen=True)
@@ -294,9 +290,7 @@ def read_header(path: Path | str) -> dict[str, str]:
     Raises `UserError` if the file is missing, truncated, or no checkpoint of this version.
     """
     if not Path(path).is_file():
-        raise UserError(
-            f"{path}: no such checkpoint; give the .safetensors file that `ttm train` wrote"
-        )
+        raise UserError(f"{path}: no such checkpoint; give the .safetensors file of `ttm train`")
     try:
         with safe_open(str(path), framework="numpy") as file:
             header = file.metadata() or {}
@@ -308,7 +302,7 @@ def read_header(path: Path | str) -> dict[str, str]:
         raise UserError(f"{path}: a safetensors file, but not a policy; give one of `ttm train`")
     if version != CHECKPOINT_FORMAT:
         raise UserError(
-            f"{path}: checkpoint format {version}, not {CHECKPOINT_FORMAT}; update or train again"
+            f"{path}: checkpoint format {version}, not {CHECKPOINT_FORMAT}; train again"
         )
     return dict(header)
 

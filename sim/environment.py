@@ -111,16 +111,12 @@ def make_env(name: str = KITCHEN, **options: Any) -> Env:
     try:
         env = gymnasium.make(name, render_mode="rgb_array", **options)
     except (gymnasium.error.Error, ModuleNotFoundError) as error:
-        raise UserError(
-            f"there is no environment '{name}' ({error}); give a Gymnasium ID, with the module that "
-            "registers it if need be, such as my_package:MyEnv-v0"
-        ) from error
+        example = "a Gymnasium ID, perhaps with its module, such as my_package:MyEnv-v0"
+        raise UserError(f"there is no environment '{name}' ({error}); give {example}") from error
     for member in ("policy_spec", "tasks"):
         if not env.has_wrapper_attr(member):
             env.close()
-            raise UserError(
-                f"environment '{name}' has no {member}; see ttm.sim.environment.PolicyEnv"
-            )
+            raise UserError(f"environment '{name}' has no {member}; see ttm.sim.PolicyEnv")
     return env
 
 
@@ -181,10 +177,7 @@ class EnvFacts:
     def require_expert(self) -> None:
         """Raise `UserError` if the environment has no expert."""
         if not self.has_expert:
-            raise UserError(
-                f"environment '{self.name}' has no expert, so that nothing can demonstrate its tasks; "
-                "give it a method expert(), see ttm.sim.environment.PolicyEnv"
-            )
+            raise UserError(f"environment '{self.name}' has no expert; give it a method expert()")
 
 
 def inspect_env(name: str) -> EnvFacts:
@@ -232,10 +225,7 @@ def require_memory_tasks(name: str, tasks: Sequence[str], option: str | None) ->
         for task in tasks:
             _, info = env.reset(seed=0, options=reset_options(task))
             if "go" not in info:
-                raise UserError(
-                    f"{option} needs a memory task, and '{task}' is none; leave {option} out, or name "
-                    "memory tasks with --task"
-                )
+                raise UserError(f"{option} needs a memory task, and '{task}' is none; name others")
 
 
 def same_environment(first: str, second: str) -> bool:
@@ -246,10 +236,8 @@ def same_environment(first: str, second: str) -> bool:
 def require_same_environment(first: str, second: str) -> None:
     """Raise `UserError` if evaluations of the two environments cannot be compared."""
     if not same_environment(first, second):
-        raise UserError(
-            f"one evaluation is of the environment {first}, the other of {second}; "
-            "only evaluations of the same environment can be compared"
-        )
+        both = f"{first} and {second}"
+        raise UserError(f"only evaluations of the same environment can be compared, not {both}")
 
 
 @dataclass(frozen=True)

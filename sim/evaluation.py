@@ -46,7 +46,6 @@ from ttm.sim.environment import (
     make_env,
     require_memory_tasks,
     require_same_environment,
-    same_environment,
     spec_of,
 )
 from ttm.sim.memory_picture import EpisodeMemory
@@ -153,9 +152,8 @@ class EvaluateCommand:
             print_comparison(entries)
         else:
             print("\n".join(map(str, entries[0].evaluation.tasks.values())))
-        kitchen = same_environment(self.env, KITCHEN)
-        title = f"Evaluation in {'the simulated kitchen' if kitchen else self.env}"
-        print(f"report: {write_report(self.out / 'report.html', title, entries)}")
+        page = write_report(self.out / "report.html", f"Evaluation in {self.env}", entries)
+        print(f"report: {page}")
         return 0
 
 
@@ -251,9 +249,7 @@ def _refuse_other(command: EvaluateCommand, condition: Condition, folder: Path) 
     try:
         found = load_evaluation(folder)
     except UserError:
-        raise UserError(
-            f"{folder} holds the result of something else; give another --out"
-        ) from None
+        raise UserError(f"{folder} is of something else; give another --out") from None
     planned, names = _planned(command, condition), inspect_env(command.env).choose(command.task)
     held = {name: result.episodes for name, result in found.tasks.items()}
     if not (
@@ -262,10 +258,8 @@ def _refuse_other(command: EvaluateCommand, condition: Condition, folder: Path) 
         and held.keys() <= set(names)
         and max(held.values(), default=0) <= command.episodes
     ):
-        raise UserError(
-            f"{folder} holds another evaluation, of {found.checkpoint} on {', '.join(held)}; give another "
-            "--out, or delete it"
-        )
+        other = f"another evaluation, of {found.checkpoint} on {', '.join(held)}"
+        raise UserError(f"{folder} holds {other}; give another --out, or delete it")
 
 
 @dataclass(frozen=True)
@@ -382,10 +376,8 @@ def _embed_instructions(
     if source == EXPERT:
         for condition in (job.condition for job in jobs):
             if condition.probe != LIVE or condition.execution != NEWEST:
-                raise UserError(
-                    f"--probe {condition.probe} --execution {condition.execution} is for a policy: the "
-                    "expert has no memory and predicts no chunks; name a checkpoint"
-                )
+                given = f"--probe {condition.probe} --execution {condition.execution}"
+                raise UserError(f"{given}: the expert has no memory and predicts no chunks")
         facts.require_expert()
         return {}
     with cpu_threads(1):

@@ -179,10 +179,8 @@ class KitchenEnv(gymnasium.Env[dict[str, np.ndarray], np.ndarray]):
         if isinstance(start, CueState):
             return start.with_options(options)
         if unknown := [name for name in OPTIONS if name in options]:
-            raise UserError(
-                f"task '{self._task_name}' shows no cue, so that it has no option '{unknown[0]}'; "
-                f"tasks that have one: {', '.join(self.task_groups['memory'])}"
-            )
+            why = f"task '{self._task_name}' shows no cue, so that it has no option '{unknown[0]}'"
+            raise UserError(f"{why}; tasks that have one: {', '.join(self.task_groups['memory'])}")
         return start
 
     def step(
@@ -195,10 +193,7 @@ class KitchenEnv(gymnasium.Env[dict[str, np.ndarray], np.ndarray]):
         """
         action = np.asarray(action, dtype=np.float64)
         if action.shape != (SPEC.action_size,) or not np.isfinite(action).all():
-            raise UserError(
-                f"action {action} must be {SPEC.action_size} finite values; "
-                "see ttm.sim.kitchen.spec for their order"
-            )
+            raise UserError(f"action {action} must be {SPEC.action_size} finite values")
         if self.task.go(self.world):
             executed = np.clip(action, self.action_space.low, self.action_space.high)
             self.world.step(executed)

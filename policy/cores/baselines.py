@@ -256,9 +256,8 @@ class CausalTransformer(SequenceCore):
         self.window, self.width = config.window, width
         self.head_size = head_size(width, config.num_heads, "the causal Transformer")
         if self.head_size % 2:
-            raise UserError(
-                f"{config.num_heads} heads have {self.head_size} channels each; give an even number"
-            )
+            heads = f"{config.num_heads} heads have {self.head_size} channels each"
+            raise UserError(f"{heads}; give an even number")
         self.slot = nn.Parameter(torch.randn(config.process_size, width) * 0.02)
         sizes = width, config.num_heads, config.mlp_size
         self.blocks = nn.ModuleList(CausalBlock(*sizes) for _ in range(config.num_layers))

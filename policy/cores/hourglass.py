@@ -254,10 +254,8 @@ class RotaryPosition(nn.Module):
     def __init__(self, width: int, num_heads: int) -> None:
         super().__init__()
         if width // num_heads % 2:
-            raise UserError(
-                f"rotary positions need heads of an even size, not {width // num_heads} of {width} channels; "
-                "give another num_heads, or position=relative"
-            )
+            size = f"{width // num_heads} of {width} channels"
+            raise UserError(f"rotary positions need heads of an even size, not {size}")
 
     def forward(self, query: Tensor, keys: Tensor, sight: Sight) -> tuple[Tensor, Tensor, Tensor]:
 

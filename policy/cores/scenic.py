@@ -236,9 +236,7 @@ def _require_arrays(
     floats = (np.float32, np.float64)
     wrong = [f"{key} is {a.dtype}" for key, a in arrays.items() if a.dtype not in floats]
     if wrong:
-        raise UserError(
-            f"Scenic weights must be float32 or float64: {', '.join(wrong)}; convert them"
-        )
+        raise UserError(f"Scenic weights must be float32 or float64: {', '.join(wrong)}")
 
 
 def _sizes(arrays: Mapping[str, Array], sources: Iterable[Source]) -> Sizes:
@@ -260,10 +258,8 @@ def _require_shapes(
     arrays: Mapping[str, Array], sources: Iterable[Source], sizes: Sizes, num_heads: int
 ) -> None:
     if sizes.get("H", num_heads) != num_heads:
-        raise UserError(
-            f"num_heads is {num_heads}, but the kernels of MultiHeadDotProductAttention_0 have "
-            f"{sizes['H']} heads; give num_heads={sizes['H']}"
-        )
+        given = f"num_heads is {num_heads}, but the kernels have {sizes['H']} heads"
+        raise UserError(f"{given}; give num_heads={sizes['H']}")
     width, joined, memory = (sizes.get(name, 0) for name in ("D", "m+n", "m"))
     known = {**sizes, f"D/{MHA_HEADS}": width // MHA_HEADS, "D/H": width // sizes.get("H", 1)}
     if joined <= memory or joined + sizes.get("r", 0) != sizes.get("m+n+r"):
@@ -281,6 +277,6 @@ def _require_shapes(
         ]
     if wrong:
         raise UserError(
-            f"these shapes do not fit the rest of a Scenic TTM unit (width D, n inputs, r read and m memory "
-            f"tokens, H heads): {'; '.join(wrong)}; give one unit's arrays as they were saved"
+            "these shapes do not fit the rest of a Scenic TTM unit (width D, n inputs, r read and m memory "
+            f"tokens, H heads): {'; '.join(wrong)}"
         )

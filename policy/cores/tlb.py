@@ -42,10 +42,8 @@ class TemporalLatentBottleneckConfig(SequenceConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.cross_every > self.num_layers:
-            raise UserError(
-                f"cross_every is {self.cross_every} with {self.num_layers} layers, so that no tick sees "
-                f"the latents; give {self.num_layers} or less, or more layers"
-            )
+            most = f"give {self.num_layers} or less, or more layers"
+            raise UserError(f"cross_every is {self.cross_every}, more than the layers; {most}")
 
     def build(self, width: int, num_inputs: int) -> TemporalLatentBottleneck:
         return TemporalLatentBottleneck(width, num_inputs, self)

@@ -76,14 +76,9 @@ class TokenTuringConfig(CoreConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         if not self.write_outputs and self.write in ("erase_add", "concatenate"):
-            raise UserError(
-                f"write={self.write} does not go with write_outputs=false; give summarize, gated or ring"
-            )
+            raise UserError(f"write={self.write} needs write_outputs=true; or give gated or ring")
         if self.write == "erase_add" and self.initial_memory == "zeros":
-            raise UserError(
-                "write=erase_add does not go with initial_memory=zeros, since slots that start identical "
-                "stay so; give initial_memory=learned"
-            )
+            raise UserError("write=erase_add keeps equal slots equal; give initial_memory=learned")
 
     def build(self, width: int, num_inputs: int) -> TokenTuringMachine:
         if self.memory and self.write_outputs and not self.process_memory:

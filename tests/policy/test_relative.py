@@ -214,9 +214,9 @@ def test_what_does_not_fit_the_robot_is_told(spec: PolicySpec, text: str, messag
 
 
 def test_a_part_has_one_reference(spec: PolicySpec) -> None:
-    with pytest.raises(UserError, match="name lift 2 times"):
+    with pytest.raises(UserError, match="name lift more than once"):
         RelativeActions(spec, ["lift=height", "lift=state[0:1]"])
-    with pytest.raises(UserError, match="--relative and absolute name lift 2 times"):
+    with pytest.raises(UserError, match="--relative and absolute name lift more than once"):
         RelativeActions(spec, ["lift=height"], ["lift=height"])
 
 

@@ -151,7 +151,7 @@ def test_a_file_without_state_dict_is_told(content: object, tmp_path: Path) -> N
         path.write_bytes(content)
     else:
         torch.save(Path("a class") if content is None else content, path)
-    with pytest.raises(UserError, match="cannot be read; give a PyTorch or safetensors state dict"):
+    with pytest.raises(UserError, match="cannot be read; give a state dict"):
         film_efficientnet(replace(SMALL, weights=str(path)), 8, (32, 32))
 
 
@@ -335,7 +335,7 @@ def test_weights_of_torchvision_are_loaded(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_impossible_settings_of_a_resnet_are_named() -> None:
-    with pytest.raises(UserError, match="resnet18 has neither a width_coefficient"):
+    with pytest.raises(UserError, match="resnet18 has no width_coefficient"):
         build_vision(replace(RESNET, width_coefficient=0.5), 8, None)
     for unknown in ("resnet50", "efficientnet-b8"):  # the package knows a B8, without weights
         with pytest.raises(
