@@ -254,8 +254,10 @@ class RotaryPosition(nn.Module):
     def __init__(self, width: int, num_heads: int) -> None:
         super().__init__()
         if width // num_heads % 2:
-            size = f"{width // num_heads} of {width} channels"
-            raise UserError(f"rotary positions need heads of an even size, not {size}")
+            size = f"not {width // num_heads} of {width} channels"
+            raise UserError(
+                f"rotary positions need an even head size, {size}; give another num_heads"
+            )
 
     def forward(self, query: Tensor, keys: Tensor, sight: Sight) -> tuple[Tensor, Tensor, Tensor]:
 
