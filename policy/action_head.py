@@ -27,10 +27,9 @@ class ActionHead(nn.Module, ABC):
     def __init__(
         self, spec: PolicySpec, num_tokens: int, width: int, config: ActionHeadConfig, chunk: int
     ) -> None:
-        """num_tokens: R. chunk: K, the number of actions."""
+        """num_tokens: R. chunk: K."""
         super().__init__()
-        self._spec = spec
-        self.chunk = chunk
+        self._spec, self.config, self.chunk = spec, config, chunk
         self.norm = nn.LayerNorm(num_tokens * width)
         num_raw = self.raw_per_value(config) * spec.action_size
         self.mlp = Mlp(num_tokens * width, config.hidden_size, chunk * num_raw)
@@ -85,20 +84,14 @@ class ActionHead(nn.Module, ABC):
 class ContinuousActionHead(ActionHead):
     """Predict the normalised value of continuous dimensions and the logit of binary ones: F = A."""
 
-    def __init__(
-        self, spec: PolicySpec, num_tokens: int, width: int, config: ActionHeadConfig, chunk: int
-    ) -> None:
-        super().__init__(spec, num_tokens, width, config, chunk)
-        # The Huber loss over delta tends to the L1 loss as delta goes to 0; torch takes 0 as L1.
-        self._delta = config.huber_delta if config.loss == "huber" else 0.0
-
     def decode(self, raw: Tensor) -> Tensor:
         return torch.where(self.binary, raw.sigmoid(), raw)
 
     def elementwise_loss(self, raw: Tensor, targets: Tensor) -> Tensor:
-        continuous = F.smooth_l1_loss(raw, targets, reduction="none", beta=self._delta)
-        binary = F.binary_cross_entropy_with_logits(raw, targets.clamp(0, 1), reduction="none")
-        return torch.where(self.binary, binary, continuous)
+        # The Huber loss over delta tends to the L1 loss as delta goes to 0; torch takes 0 as L1.
+        delta = self.config.huber_delta if self.config.loss == "huber" else 0.0
+        continuous = F.smooth_l1_loss(raw, targets, reduction="none", beta=delta)
+        return torch.where(self.binary, _binary_loss(raw, targets), continuous)
 
 
 class BinnedActionHead(ActionHead):
@@ -122,25 +115,24 @@ class BinnedActionHead(ActionHead):
     def decode(self, raw: Tensor) -> Tensor:
         """Return the centre of the most likely bin; see `ActionHead.decode`."""
         logits = self._logits(raw)
-        return torch.where(
-            self.binary, logits[..., 0].sigmoid(), self.centers[logits.argmax(dim=-1)]
-        )
+        likeliest = self.centers[logits.argmax(dim=-1)]
+        return torch.where(self.binary, logits[..., 0].sigmoid(), likeliest)
 
     def elementwise_loss(self, raw: Tensor, targets: Tensor) -> Tensor:
         """Return the cross-entropy with the bin of the target, the outermost for those beyond."""
         logits = self._logits(raw)
         width = self.centers[1] - self.centers[0]
         index = ((targets - self.centers[0]) / width).round().clamp(0, len(self.centers) - 1).long()
-        continuous = F.cross_entropy(
-            logits.flatten(0, -2), index.flatten(), reduction="none"
-        ).view_as(targets)
-        binary = F.binary_cross_entropy_with_logits(
-            logits[..., 0], targets.clamp(0, 1), reduction="none"
-        )
-        return torch.where(self.binary, binary, continuous)
+        continuous = F.cross_entropy(logits.flatten(0, -2), index.flatten(), reduction="none")
+        binary = _binary_loss(logits[..., 0], targets)
+        return torch.where(self.binary, binary, continuous.view_as(targets))
 
     def _logits(self, raw: Tensor) -> Tensor:
         return raw.view(*raw.shape[:-1], -1, len(self.centers))  # (..., A, bins)
+
+
+def _binary_loss(logits: Tensor, targets: Tensor) -> Tensor:
+    return F.binary_cross_entropy_with_logits(logits, targets.clamp(0, 1), reduction="none")
 
 
 def build_action_head(

@@ -29,10 +29,8 @@ WEIGHTS, INSTRUCTIONS = "policy.", "instruction."
 def save_checkpoint(path: Path | str, policy: Policy, info: Mapping[str, Any]) -> None:
     """Write `path` atomically. info: plain data about the training, such as steps, command and date."""
     known = policy.known_instructions
-    arrays = {
-        WEIGHTS + name: value.detach().cpu().contiguous()
-        for name, value in policy.state_dict().items()
-    }
+    state = policy.state_dict()
+    arrays = {WEIGHTS + name: x.detach().cpu().contiguous() for name, x in state.items()}
     arrays |= {f"{INSTRUCTIONS}{i}": torch.tensor(value) for i, value in enumerate(known.values())}
     metadata = {
         "ttm_format": CHECKPOINT_FORMAT,
@@ -56,11 +54,7 @@ def load_checkpoint(
     metadata = read_header(path)
     with safe_open(str(path), framework="pt") as file:
         arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (it is no mapping)
-    weights = {
-        name.removeprefix(WEIGHTS): value
-        for name, value in arrays.items()
-        if name.startswith(WEIGHTS)
-    }
+    weights = {n.removeprefix(WEIGHTS): x for n, x in arrays.items() if n.startswith(WEIGHTS)}
     try:
         spec = PolicySpec.from_json(metadata["spec"])
         config = PolicyConfig.from_dict(json.loads(metadata["config"]))
@@ -89,6 +83,5 @@ def _require_device(device: torch.device | str) -> None:
     try:
         torch.zeros(1, device=device).item()
     except (AssertionError, RuntimeError) as error:  # the former of a build without CUDA
-        raise UserError(
-            f"device is '{device}', on which PyTorch cannot compute ({first_line(error)}); give cpu"
-        ) from error
+        fault = f"device is '{device}', on which PyTorch cannot compute ({first_line(error)})"
+        raise UserError(f"{fault}; give cpu") from error

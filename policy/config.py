@@ -9,18 +9,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 VisionModel = Literal[
-    "efficientnet-b0",
-    "efficientnet-b1",
-    "efficientnet-b2",
-    "efficientnet-b3",
-    "efficientnet-b4",
-    "efficientnet-b5",
-    "efficientnet-b6",
-    "efficientnet-b7",
-    "efficientnet-lite0",
-    "resnet18",
-    "resnet34",
-]
+    "efficientnet-b0", "efficientnet-b1", "efficientnet-b2", "efficientnet-b3", "efficientnet-b4",
+    "efficientnet-b5", "efficientnet-b6", "efficientnet-b7", "efficientnet-lite0", "resnet18", "resnet34",
+]  # fmt: skip
 """The names of the vision networks."""
 PresetName = Literal["tiny", "base", "paper"]
 """tiny: about 1 million parameters, for CPUs. base: EfficientNet-B0. paper: B3 and the paper's sizes."""
@@ -50,8 +41,6 @@ class VisionConfig:
     averages that are used in control."""
     weights: str = "random"
     """random, imagenet (downloaded), or a state dict (.pth, .safetensors)."""
-    drop_connect_rate: float = 0.0
-    """Portion of samples for which the last block is skipped in training; less for earlier blocks."""
 
 
 @dataclass(frozen=True)

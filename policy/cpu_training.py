@@ -47,7 +47,6 @@ class QuickLinear(nn.Linear):
     """`nn.Linear`, whose larger products run in oneDNN while it trains."""
 
     def forward(self, x: Tensor) -> Tensor:
-        """Map x of shape (..., in) to (..., out)."""
         return (linear if self.training else F.linear)(x, self.weight, self.bias)
 
 
@@ -101,7 +100,6 @@ class _OneDnnLinear(torch.autograd.Function):
 
 
 def _product(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """Return x W^T + b."""
     return torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
 
 

@@ -41,7 +41,6 @@ class TickLayout:
 
     @classmethod
     def of(cls, policy: Policy, state: CoreState) -> TickLayout:
-        """Return the layout of the ticks of a policy with such a state."""
         return cls(policy.spec, tuple(state), policy.delay_code is not None)
 
     def flatten(self, inputs: PolicyInputs, state: CoreState) -> list[Tensor]:
@@ -71,7 +70,6 @@ class TickLayout:
         return inputs, self.state(rest)
 
     def state(self, values: Iterable[Tensor]) -> CoreState:
-        """Return the state of which these are the tensors."""
         return dict(zip(self.state_names, values, strict=True))
 
 
@@ -80,8 +78,7 @@ class TickModule(nn.Module):
 
     def __init__(self, policy: Policy, layout: TickLayout) -> None:
         super().__init__()
-        self.policy = policy
-        self.layout = layout
+        self.policy, self.layout = policy, layout
 
     def forward(self, *tensors: Tensor) -> tuple[Tensor, ...]:
         """Return the raw prediction, (1, 1, K * F), and the new state in the order of the layout."""
@@ -94,23 +91,19 @@ class CoreTickModule(nn.Module):
 
     def __init__(self, core: TemporalCore, state_names: Sequence[str]) -> None:
         super().__init__()
-        self.core = core
-        self.state_names = tuple(state_names)
+        self.core, self.state_names = core, tuple(state_names)
 
     def forward(self, tokens: Tensor, *values: Tensor) -> tuple[Tensor, ...]:
-        """Map tokens, (B, N, D), and the state to the outputs, (B, R, D), and the new state."""
         outputs, state = self.core.step(tokens, dict(zip(self.state_names, values, strict=True)))
         return outputs, *(state[name] for name in self.state_names)
 
 
 def example_tick(policy: Policy) -> tuple[PolicyInputs, CoreState]:
     """Return the inputs of a first tick with black images, and the state, on the policy's device."""
-    spec = policy.spec
+    spec, byte = policy.spec, torch.uint8
     inputs = PolicyInputs(
-        images={
-            c.name: torch.zeros(1, 1, 3, c.height, c.width, dtype=torch.uint8) for c in spec.cameras
-        },
-        proprioception={v.name: torch.zeros(1, 1, v.size) for v in spec.proprioception},
+        {c.name: torch.zeros(1, 1, 3, c.height, c.width, dtype=byte) for c in spec.cameras},
+        {v.name: torch.zeros(1, 1, v.size) for v in spec.proprioception},
         previous_action=torch.zeros(1, 1, spec.action_size),
         previous_action_valid=torch.zeros(1, 1, dtype=torch.bool),
         language=torch.zeros(1, policy.config.embedding_size),
@@ -139,9 +132,9 @@ def random_tick(policy: Policy, seed: int) -> PolicyInputs:
 class Engine(ABC):
     """Runs ticks of one robot (B = T = 1). It is warmed up when it is constructed.
 
-    An engine holds no memory. The state is passed in and returned, so that its holder (`PolicyRunner`)
-    can reset, save and restore it. Every engine gives bit-identical results for identical inputs; the
-    results of different engines differ by rounding. A policy must be in evaluation mode, on its device.
+    An engine holds no memory: the state is passed in and returned. Every engine gives bit-identical results
+    for identical inputs; the results of different engines differ by rounding. A policy must be in evaluation
+    mode, on its device.
     """
 
     name: str
@@ -209,8 +202,7 @@ class OpenVinoEngine(Engine):
     name = "openvino"
 
     def __init__(self, policy: Policy, *, precision: Precision = "float32") -> None:
-        # Imported here because OpenVINO may be missing where there are no wheels of it, and because
-        # its import takes time and memory in processes that run on a GPU or run no policy at all.
+        # Imported here because OpenVINO may be missing, and takes time and memory.
         from ttm.policy.openvino_engine import CompiledModule, trace
 
         inputs, state = example_tick(policy)
@@ -237,8 +229,7 @@ def require_agreement(
 ) -> None:
     """Run two ticks of noise through both, and raise `UserError` if their results differ.
 
-    `reference` is the traced network that OpenVINO was given, run by PyTorch. A compiler may confuse
-    patterns of operations, and that has to show here rather than on a robot.
+    `reference` is the traced network that OpenVINO was given, run by PyTorch.
     """
     made_state = state = example_tick(policy)[1]
     for seed in range(2):
@@ -262,9 +253,8 @@ def _relative_error(made: Tensor, wanted: Tensor) -> float:
     made, wanted = made.detach().double(), wanted.detach().double()
     if not wanted.isfinite().all():
         return 0.0  # the runner refuses the NaN of such a network at its first tick
-    return float(
-        (made - wanted).square().mean().sqrt() / wanted.square().mean().sqrt().clamp_min(1e-6)
-    )
+    size = wanted.square().mean().sqrt().clamp_min(1e-6)
+    return float((made - wanted).square().mean().sqrt() / size)
 
 
 def make_engine(
@@ -280,23 +270,16 @@ def make_engine(
     """
     require_choice("engine", engine, get_args(EngineName))
     require_choice("precision", precision, get_args(Precision))
-    if engine == "auto":
-        engine = "openvino" if device.type == "cpu" else "torch"
-    if engine == "openvino":
-        if device.type != "cpu":
-            raise UserError(
-                f"engine openvino runs on the CPU, and device is '{device}'; give engine torch, or cpu"
-            )
+    if engine == "openvino" and device.type != "cpu":
+        raise UserError(f"engine openvino needs a CPU, and device is '{device}'; give engine torch")
+    if engine == "openvino" or (engine == "auto" and device.type == "cpu"):
         return OpenVinoEngine(policy, precision=precision)
     if precision != "float32":
-        raise UserError(
-            f"engine torch has no precision '{precision}'; give float32, or engine openvino on a CPU"
-        )
+        raise UserError(f"engine torch has no precision '{precision}'; give float32, or openvino")
     return CompiledTorchEngine(policy) if device.type == "cuda" else TorchEngine(policy)
 
 
 def to_numpy(values: Tensor) -> Array:
-    """Return a copy as an array."""
     return values.detach().cpu().numpy().copy()
 
 

@@ -111,10 +111,8 @@ def require_valid_fields(config: Any, smallest: Mapping[str, int]) -> None:
 def require_line(text: str, name: str) -> str:
     """Return an instruction as one line: white space that cannot be printed becomes one space."""
     if len(text) > MOST_CHARACTERS:
-        raise UserError(
-            f"{name} has {len(text)} characters, and at most {MOST_CHARACTERS} are taken; write a "
-            "shorter one"
-        )
+        most = f"at most {MOST_CHARACTERS} are taken"
+        raise UserError(f"{name} has {len(text)} characters, and {most}")
     return text if text.isprintable() else " ".join(text.split())
 
 
@@ -122,9 +120,8 @@ def require_instruction(text: str, name: str = "the instruction") -> str:
     """Return an instruction as `require_line`, and refuse characters that cannot be printed, as ESC."""
     line = require_line(text, name).strip()
     if not line.isprintable():
-        raise UserError(
-            f"{name} is '{printable(line, 100)}'; leave out the characters that cannot be printed"
-        )
+        line = printable(line, 100)
+        raise UserError(f"{name} is '{line}'; leave out the characters that cannot be printed")
     return line
 
 

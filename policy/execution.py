@@ -118,14 +118,10 @@ def make_execution(text: str, chunk: int, action_size: int) -> Execution:
     kind, value = parse_execution(text)
     if kind == "receding":
         if value > chunk:
-            raise UserError(
-                f"execution {text}: this policy predicts {chunk} a tick; give receding:{chunk} or less"
-            )
+            raise UserError(f"execution {text}: this policy predicts {chunk} a tick; give no more")
         return RecedingHorizon(text, int(value), action_size)
     if chunk == 1:
-        raise UserError(
-            f"execution {text} averages chunks, but this policy predicts 1 action a tick; give {NEWEST}"
-        )
+        raise UserError(f"execution {text}: this policy predicts 1 action a tick; give {NEWEST}")
     return TemporalEnsemble(text, value, chunk, action_size)
 
 
@@ -138,7 +134,5 @@ def parse_execution(text: str) -> tuple[str, float]:
         value = math.nan
     wrong = not math.isfinite(value) or (kind == "receding" and value < 1)
     if wrong or kind not in ("receding", "ensemble"):
-        raise UserError(
-            f"execution '{text}' is unknown; give receding:N with N from 1 on, or ensemble:0.01"
-        )
+        raise UserError(f"execution '{text}' is unknown; give such as receding:1 or ensemble:0.01")
     return kind, value

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -66,16 +66,14 @@ class PolicyInputs:
 
     def of_windows(self, rows: slice) -> PolicyInputs:
         """Return all ticks of those windows."""
-        return self._changed(
-            lambda value: value[rows], lambda maps: maps.select(lambda index: index[rows])
-        )
+        return self._selected(lambda value: value[rows])
 
     def at_ticks(self, ticks: slice) -> PolicyInputs:
         """Return those ticks of all windows."""
-        made = self._changed(
-            lambda value: value[:, ticks], lambda maps: maps.select(lambda index: index[:, ticks])
-        )
-        return replace(made, language=self.language)
+        return replace(self._selected(lambda value: value[:, ticks]), language=self.language)
+
+    def _selected(self, choose: Callable[[Tensor], Tensor]) -> PolicyInputs:
+        return self._changed(choose, lambda maps: maps.select(choose))
 
     def _changed(
         self, change: Callable[[Tensor], Tensor], change_maps: Callable[[FeatureMaps], FeatureMaps]
@@ -101,24 +99,6 @@ INPUT_LIMIT = 8.0
 """Inputs are clipped to so many deviations, so that no sensor dominates the other inputs."""
 
 
-class VectorStatistics(Protocol):
-    """Statistics of the K dimensions of one vector, (K,) each, in the units of the spec."""
-
-    @property
-    def mean(self) -> Floats: ...
-    @property
-    def std(self) -> Floats: ...
-
-
-class DatasetStatistics(Protocol):
-    """The statistics of a data set that `Normalizer.set_statistics` needs."""
-
-    @property
-    def actions(self) -> VectorStatistics: ...
-    @property
-    def proprioception(self) -> Mapping[str, VectorStatistics]: ...
-
-
 class Scaling(nn.Module):
     """Compute (x - mean) / std for one vector; mean 0 and std 1 until `set` is called."""
 
@@ -136,20 +116,17 @@ class Scaling(nn.Module):
             buffer.copy_(torch.as_tensor(np.asarray(values, np.float32)))
 
     def normalize(self, x: Tensor) -> Tensor:
-        """Map values in units, (..., K), to normalised ones."""
         return (x - self.mean) / self.std
 
     def denormalize(self, x: Tensor) -> Tensor:
-        """Map normalised values, (..., K), to units."""
         return x * self.std + self.mean
 
 
 class Normalizer(nn.Module):
     """The scalings of all vectors of a spec, which are saved with the weights.
 
-    Continuous values get mean 0 and standard deviation 1. Percentiles would not do: a dimension that
-    moves in one tick of a hundred has percentiles of zero width. Binary dimensions of the action are
-    scaled so that their two commands become 0 and 1.
+    Continuous values get mean 0 and standard deviation 1. Of binary dimensions of the action the two
+    commands become 0 and 1.
     """
 
     def __init__(
@@ -172,17 +149,16 @@ class Normalizer(nn.Module):
         # A list in the order of the spec: names of vectors may hold dots, names of modules may not.
         self.proprioception = nn.ModuleList(Scaling(vector.size) for vector in spec.proprioception)
 
-    def set_statistics(
-        self, statistics: DatasetStatistics, predicted: VectorStatistics | None = None
-    ) -> None:
-        """Take mean and deviation, with a minimum, of every vector, and of actions as they are predicted."""
+    def set_statistics(self, statistics: Any, predicted: Any = None) -> None:
+        """Take mean and deviation, with a minimum, of every vector, and of actions as they are predicted.
+
+        statistics: `actions` and `proprioception`, name -> each, with `mean` and `std` (K,) in the units of
+        the spec. predicted: those of the predicted actions, if these have another form.
+        """
         assert (predicted is None) == (self.executed is None), "relative actions have their own"
         for name, scaling in self._vectors():
             if name not in statistics.proprioception:
-                have = ", ".join(sorted(statistics.proprioception)) or "none"
-                raise UserError(
-                    f"the statistics lack proprioception '{name}' (they have: {have}); recompute them"
-                )
+                raise UserError(f"the statistics lack proprioception '{name}'; recompute them")
             given = statistics.proprioception[name]
             scaling.set(given.mean, np.maximum(given.std, ABSOLUTE_FLOOR))
         robots, floor = statistics.actions, _action_floor(self._predicted)

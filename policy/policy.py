@@ -24,11 +24,13 @@ from ttm.policy.relative import RelativeActions
 from ttm.policy.sight import SOURCES as SIGHT_SOURCES
 from ttm.policy.sight import SightMemory, cell_colours, without_sight
 from ttm.policy.spec import PolicySpec
-from ttm.policy.vision import CameraTokens, build_vision
+from ttm.policy.vision import CameraTokens, FilmNetwork, build_vision
 
 PREVIOUS_ACTION, INSTRUCTION = "previous action", "instruction"
 """The names of two sources of tokens, beside cameras and proprioception; see `token_sources`."""
 NEEDS_MEASURED = "what is measured is needed, since some parts are predicted in another form"
+FORMER_FIELD = "drop_connect_rate"
+"""A field of `VisionConfig` that older checkpoints hold, always 0."""
 
 
 @dataclass(frozen=True)
@@ -40,20 +42,17 @@ class PolicyConfig:
     tokens_per_camera: int = 6
     """K, the tokens to which the feature map of each camera is summarised."""
     sight_tokens: int = 0
-    """J, the selectors of the `SightMemory` of the first camera, each of which makes three tokens a
-    tick; 0 for a policy without one."""
+    """J, the selectors of the `SightMemory` of the first camera, of three tokens each; 0 for none."""
     sight_cells: int = SIGHT_CELLS
-    """Cells along each side of a frame as the `SightMemory` sees it. Its weights do not depend on it."""
+    """Cells along each side of a frame as the `SightMemory` sees it."""
     chunk: int = 1
-    """K, the actions that are predicted at each tick: its own and those of the K - 1 ticks after it
-    (Zhao et al. 2023)."""
+    """K, the actions that are predicted at each tick: its own and those of the K - 1 ticks after it."""
     relative: tuple[str, ...] = ()
     """Parts of the action that are predicted relative to what is measured; see `RelativeActions`."""
     absolute: tuple[str, ...] = ()
     """Displacements that are predicted as positions; see `RelativeActions`."""
     longest_delay_s: float = 0.0
-    """The longest time from an observation until its command is in force that the policy was trained
-    for, in seconds. Above 0 that time is an input of each tick."""
+    """The longest time until a command is in force that training knew. Above 0 it is an input."""
     language_size: int = 128
     """Width of the code of the instruction that FiLM sees."""
     image_size: int = 64
@@ -71,9 +70,7 @@ class PolicyConfig:
         data = {**asdict(self), "core": core_to_dict(self.core)}
         # So that other versions read the checkpoints that do without these:
         later = {"relative": (), "absolute": (), "longest_delay_s": 0.0, "sight_cells": SIGHT_CELLS}
-        return {
-            name: value for name, value in data.items() if name not in later or value != later[name]
-        }
+        return {name: data[name] for name in data if name not in later or data[name] != later[name]}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> PolicyConfig:
@@ -81,8 +78,9 @@ class PolicyConfig:
 
         Raises `TypeError` or `KeyError` if another version of the code wrote `data`.
         """
+        vision = {name: data["vision"][name] for name in data["vision"] if name != FORMER_FIELD}
         parts: dict[str, Any] = {
-            "vision": VisionConfig(**data["vision"]),
+            "vision": VisionConfig(**vision),
             "core": core_from_dict(data["core"]),
             "head": ActionHeadConfig(**data["head"]),
             "relative": tuple(data.get("relative", ())),
@@ -96,28 +94,21 @@ PRESETS: Mapping[str, PolicyConfig] = {
         vision=VisionConfig(width_coefficient=0.5, depth_coefficient=1.0, reduction=8, norm="group")
     ),
     "base": PolicyConfig(
-        width=256,
-        tokens_per_camera=8,
-        language_size=256,
-        image_size=224,
-        vision=VisionConfig(reduction=32),
+        width=256, tokens_per_camera=8, language_size=256, image_size=224,
         core=TokenTuringConfig(
             memory_size=32, process_size=16, num_layers=4, num_heads=8, mlp_size=1024
         ),
         head=ActionHeadConfig(hidden_size=512),
     ),
     "paper": PolicyConfig(
-        width=512,
-        tokens_per_camera=44,
-        language_size=512,
-        image_size=300,
-        vision=VisionConfig(model="efficientnet-b3", reduction=32),
+        width=512, tokens_per_camera=44, language_size=512, image_size=300,
+        vision=VisionConfig(model="efficientnet-b3"),
         core=TokenTuringConfig(
             memory_size=96, process_size=16, num_layers=8, num_heads=8, mlp_size=2048
         ),
         head=ActionHeadConfig(hidden_size=512),
     ),
-}
+}  # fmt: skip
 """Name -> configuration. The names are those of `PresetName`."""
 
 
@@ -136,18 +127,12 @@ class Policy(nn.Module):
     def __init__(self, spec: PolicySpec, config: PolicyConfig) -> None:
         super().__init__()
         if not spec.cameras and not spec.proprioception:
-            raise UserError(
-                "this spec has neither a camera nor proprioception; give it at least one of them"
-            )
+            raise UserError("this spec has neither a camera nor proprioception; give it one")
         if config.sight_tokens and not spec.cameras:
-            raise UserError(
-                "a sight memory needs a camera, and this spec has none; leave out --sight-tokens"
-            )
-        self.spec, self.config = spec, config
+            raise UserError("a sight memory needs a camera; leave out --sight-tokens")
+        self.spec, self.config, width = spec, config, config.width
         self.known_instructions: dict[str, npt.NDArray[np.float32]] = {}
-        """Instruction -> embedding. Checkpoints hold these, so that known instructions run without
-        the language model."""
-        width = config.width
+        """Instruction -> embedding, in checkpoints too, so that these need no language model."""
         self.relative = RelativeActions(spec, config.relative, config.absolute)
         predicted = self.relative.predicted_spec
         self.normalizer = Normalizer(spec, predicted, self.relative.mask)
@@ -156,20 +141,17 @@ class Policy(nn.Module):
             nn.LayerNorm(config.language_size),
         )
         self.language_token = nn.Linear(config.language_size, width)
-        sizes = {(camera.height, camera.width) for camera in spec.cameras}
-        common_size = sizes.pop() if len(sizes) == 1 else None
-        self.vision = (  # one network for all cameras
-            build_vision(config.vision, config.language_size, common_size) if spec.cameras else None
-        )
-        stride = config.vision.reduction
+        sizes = [(camera.height, camera.width) for camera in spec.cameras]
+        self.vision: FilmNetwork | None = None  # one network for all cameras
+        if sizes:
+            common_size = sizes[0] if len(set(sizes)) == 1 else None
+            self.vision = build_vision(config.vision, config.language_size, common_size)
+        stride, tokens = config.vision.reduction, config.tokens_per_camera
         self.camera_tokens = nn.ModuleList(
             CameraTokens(
-                self.vision.num_channels,
-                (-(-camera.height // stride), -(-camera.width // stride)),
-                width,
-                config.tokens_per_camera,
+                self.vision.num_channels, (-(-h // stride), -(-w // stride)), width, tokens
             )
-            for camera in spec.cameras
+            for h, w in sizes
             if self.vision is not None
         )
         self.proprioception_tokens = nn.ModuleList(
@@ -177,20 +159,16 @@ class Policy(nn.Module):
         )
         self.action_token = OptionalVector(spec.action_size, width)
         self.delay_code = ScalarCode(width) if config.longest_delay_s else None
-        self.sight = (
-            SightMemory(width, config.sight_tokens, config.sight_cells)
-            if config.sight_tokens
-            else None
-        )
+        self.sight = None
+        if config.sight_tokens:
+            self.sight = SightMemory(width, config.sight_tokens, config.sight_cells)
         self.core = config.core.build(width, self.num_tokens)
-        self.action_head = build_action_head(
-            predicted, self.core.num_outputs, width, config.head, config.chunk
-        )
+        outputs = self.core.num_outputs
+        self.action_head = build_action_head(predicted, outputs, width, config.head, config.chunk)
         free = np.where(self.relative.commands_differ, np.inf, 0).astype(np.float32)
         (lowest, highest), (least, most) = spec.action_limits, predicted.action_limits
-        limits = {"lowest_action": lowest, "highest_action": highest}
-        limits |= {"lowest_plan": least - free, "highest_plan": most + free}
-        for name, values in limits.items():
+        names = ("lowest_action", "highest_action", "lowest_plan", "highest_plan")
+        for name, values in zip(names, (lowest, highest, least - free, most + free), strict=True):
             self.register_buffer(name, torch.from_numpy(values), persistent=False)
 
     @property
@@ -298,8 +276,7 @@ class Policy(nn.Module):
 
         raw: (B, T, K * F). Action k is that of k ticks later. Binary dimensions are the mean of their
         two commands, each weighted by its probability. measured: the proprioception of the ticks, name
-        -> (B, T, K); it may be left out if all parts are predicted as the robot takes them. `command`
-        makes commands of parts that are predicted as positions or rotations; the others are commands.
+        -> (B, T, K); not needed if all parts are predicted as the robot takes them.
         """
         decoded = self.action_head.decode(self.action_head.of_actions(raw))
         actions = self.normalizer.actions.denormalize(decoded)
@@ -330,20 +307,18 @@ class Policy(nn.Module):
         raw: Tensor,
         actions: Tensor,
         measured: Mapping[str, Tensor] | None = None,
-        *,
-        valid: Tensor | None = None,
-        weights: Mapping[str, Tensor] | None = None,
+        **rest: Any,
     ) -> dict[str, Tensor]:
         """Return action part -> scalar loss.
 
         raw: (B, T, K * F); actions: (B, T, K, P) as `decode_chunk` returns them. measured: see
-        `decode_chunk`. For the other arguments see `ActionHead.losses`.
+        `decode_chunk`. rest: `valid` and `weights` of `ActionHead.losses`.
         """
         if self.relative:
             actions = self.relative.predicted(actions, _of_chunks(measured))
         targets = self.normalizer.actions.normalize(actions)
         predicted = self.action_head.of_actions(raw)
-        return self.action_head.losses(predicted, targets, valid=valid, weights=weights)
+        return self.action_head.losses(predicted, targets, **rest)
 
     def colours(self, inputs: PolicyInputs) -> FeatureMaps | None:
         """Return what the sight memory sees of its camera; None for a policy without one."""
@@ -379,14 +354,12 @@ class Policy(nn.Module):
             names = [self.spec.cameras[index].name for index in indices]
             stack = torch.stack([images[name] for name in names], dim=1)  # (B, n, T, 3, H, W)
             features = self.vision(stack.flatten(0, 2), code).unflatten(0, stack.shape[:3])
-            for place, index in enumerate(indices):
-                of_camera = features[:, place].flatten(0, 1)  # (B * T, C, h, w)
-                summary = self.camera_tokens[index](of_camera)  # (B * T, K, D)
+            for index, of_camera in zip(indices, features.unbind(1), strict=True):
+                summary = self.camera_tokens[index](of_camera.flatten(0, 1))  # (B * T, K, D)
                 tokens[index] = summary.unflatten(0, (stack.shape[0], stack.shape[2]))
         return [tokens[index] for index in range(len(tokens))]
 
     def _tokens_of_features(self, features: Mapping[str, FeatureMaps]) -> list[Tensor]:
-        """Return (B, T, K, D) for each camera. Each distinct map is summarised once."""
         tokens = []
         for camera, module in zip(self.spec.cameras, self.camera_tokens, strict=True):
             given = features[camera.name]

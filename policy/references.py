@@ -14,13 +14,8 @@ from ttm.policy.errors import UserError
 from ttm.policy.spec import ActionPart, PolicySpec
 
 ROTATION_SIZES: Mapping[str, int] = {
-    "xyzw": 4,
-    "wxyz": 4,
-    "rotvec": 3,
-    "rpy": 3,
-    "6d-columns": 6,
-    "6d-rows": 6,
-}
+    "xyzw": 4, "wxyz": 4, "rotvec": 3, "rpy": 3, "6d-columns": 6, "6d-rows": 6,
+}  # fmt: skip
 """Name -> number of values.
 
 xyzw, wxyz: a unit quaternion with its real part last or first. rotvec: the axis of rotation, with the
@@ -32,16 +27,14 @@ QUATERNIONS = ("xyzw", "wxyz")
 POSE = "pose-"
 """Stands before the name of a rotation that follows a position."""
 POSITION_SIZE = 3
-ROTATION_WORDS = frozenset(
-    (
-        *("rot", "rotation", "rotvec", "quat", "quaternion", "euler", "rpy", "axis", "pose"),
-        *("ori", "orientation", "yaw", "heading"),
-    )
-)
+ROTATION_WORDS = {
+    "rot", "rotation", "rotvec", "quat", "quaternion", "euler", "rpy", "axis", "pose", "ori",
+    "orientation", "yaw", "heading",
+}  # fmt: skip
 """Words in names of parts and vectors that stand for rotations. Their difference is no rotation."""
-ROTATION_LABELS = frozenset(
-    ("rx", "ry", "rz", "wx", "wy", "wz", "qx", "qy", "qz", "qw", "roll", "pitch", "yaw")
-)
+ROTATION_LABELS = {
+    "rx", "ry", "rz", "wx", "wy", "wz", "qx", "qy", "qz", "qw", "roll", "pitch", "yaw",
+}  # fmt: skip
 """Labels of single values that are of a rotation."""
 RELATIVE, ABSOLUTE = "--relative", "absolute"
 """The options of `ttm train` that take references."""
@@ -64,10 +57,8 @@ class Form:
         """Read the result of `str`. Raises `UserError` for other texts."""
         rotation = text.removeprefix(POSE)
         if rotation not in ROTATION_SIZES:
-            raise UserError(
-                f"'{text}' is no way to write a rotation; give {', '.join(ROTATION_SIZES)}, or with a "
-                f"position before it such as {POSE}xyzw"
-            )
+            known = f"{', '.join(ROTATION_SIZES)}, or with a position such as {POSE}xyzw"
+            raise UserError(f"'{text}' is no way to write a rotation; give {known}")
         return cls(rotation, text.startswith(POSE))
 
     @property
@@ -77,7 +68,6 @@ class Form:
 
     @property
     def size(self) -> int:
-        """The number of values."""
         return self.num_positions + ROTATION_SIZES[self.rotation]
 
     def __str__(self) -> str:
@@ -118,9 +108,8 @@ class Reference:
         found = re.fullmatch(rf"([^=:]+){form}=([^=:\[\]]+)(?:\[(\d+):(\d+)\])?{form}", text)
         if found is None:
             raise UserError(
-                f"{option} has '{text}'; give PART=VECTOR, or some of the vector's values as "
-                "PART=VECTOR[FIRST:STOP], such as arm=joints[0:6]; for rotations "
-                "PART:FORM=VECTOR:FORM, such as tip:rotvec=tip_quat:xyzw"
+                f"{option} has '{text}'; give PART=VECTOR or PART=VECTOR[FIRST:STOP], such as "
+                "arm=joints[0:6], or for rotations such as tip:rotvec=tip_quat:xyzw"
             )
         part, of_part, vector, first, stop, of_vector = found.groups()
         values = None if first is None else (int(first), int(stop))
@@ -143,11 +132,10 @@ class Reference:
         """
         names = (self.vector,) if self.form is None else tuple(self.vector.split(TOGETHER))
         parts = {part.name: part for part in spec.actions}
-        vectors = {vector.name: vector for vector in spec.proprioception}
+        vectors = {vector.name: vector.labels for vector in spec.proprioception}
         self._require_known("part of the action", (self.part,), parts)
         self._require_known("proprioception", names, vectors)
-        part = parts[self.part]
-        labels = [label for name in names for label in vectors[name].labels]
+        part, labels = parts[self.part], [label for name in names for label in vectors[name]]
         if part.kind == "binary":
             self._refuse(f"{part.name} is binary and has two commands; leave it out")
         if self.form is not None or self.measured_form is not None:
@@ -161,9 +149,9 @@ class Reference:
     ) -> Source:
         form, measured = self.form, self.measured_form
         if form is None or measured is None or form.pose != measured.pose:
-            example = f"{part.name}:rotvec={self.vector}:xyzw"
             self._refuse(
-                f"say for both how they are written, as rotations or poses, such as {example}"
+                "say for both how they are written, as rotations or poses, such as "
+                f"{part.name}:rotvec={self.vector}:xyzw"
             )
         if self.option == ABSOLUTE:
             self._refuse(f"{ABSOLUTE} takes displacements of positions; leave the rotation out")
@@ -180,8 +168,8 @@ class Reference:
         wrong += [unit for unit in lengths if unit not in (*NO_UNITS, "m")]
         if wrong:
             self._refuse(
-                f"values are in {wrong[0]}, but orientations to go to are without unit or in rad, and "
-                "positions in m; name other values, or correct the unit by --spec"
+                f"values are in {wrong[0]}, not in rad (orientations) or m (positions); name other "
+                "values, or correct the unit by --spec"
             )
         return Source(names, where, form, measured)
 
@@ -208,13 +196,13 @@ class Reference:
             unit = _unit(label)
             if unit and part.unit.removesuffix("/tick") not in ("", "unknown", unit):
                 self._refuse(
-                    f"{part.name} is in {part.unit}, but '{label}' in {unit}; give values of one unit"
+                    f"{part.name} is in {part.unit}, but '{label}' in {unit}; give one unit"
                 )
         if looks_turning(part, self.vector, labels):
             self._refuse(
-                "this looks like a rotation, and a difference of rotations is none; say how both are "
-                f"written, such as {part.name}:rotvec={self.vector}:xyzw (forms: "
-                f"{', '.join(ROTATION_SIZES)}), leave {part.name} out, or say by --spec that it is in m"
+                "this looks like a rotation; say how both are written, such as "
+                f"{part.name}:rotvec={self.vector}:xyzw (forms: {', '.join(ROTATION_SIZES)}), leave "
+                f"{part.name} out, or say by --spec that it is in m"
             )
 
 
@@ -234,9 +222,7 @@ def parsed_once(relative: Sequence[str], absolute: Sequence[str]) -> list[Refere
     parts = [reference.part for reference in references]
     for part in parts:
         if parts.count(part) > 1:
-            raise UserError(
-                f"{RELATIVE} and {ABSOLUTE} name {part} {parts.count(part)} times; give it once"
-            )
+            raise UserError(f"{RELATIVE} and {ABSOLUTE} name {part} more than once; give it once")
     return references
 
 

@@ -1,16 +1,12 @@
 """Actions that the network predicts in another form than the robot takes them.
 
-Relative parts: the robot takes positions or orientations to go to, and the network predicts how far to
-go from where it is. All actions of a chunk are relative to what is measured at the chunk's first tick
-(Chi et al. 2024, "relative trajectory"), so that no error adds up along a chunk.
+Of relative parts the robot takes positions or orientations to go to, and the network predicts how far to
+go from what is measured at the chunk's first tick (Chi et al. 2024, "relative trajectory"). Of absolute
+parts the robot takes displacements, and the network predicts the position to be at afterwards.
 
-Absolute parts, the other way round: the robot takes displacements, and the network predicts the position
-to be at afterwards.
-
-So three forms of an action follow each other. What is predicted becomes a plan by what is measured at the
-tick of the prediction, and the plan becomes a command by what is measured at the tick that carries it
-out. A plan may be averaged with other plans in between. Episodes, previous actions and commands stay in
-the robot's own form.
+What is predicted becomes a plan by what is measured at the tick of the prediction. The plan, or a mean of
+plans, becomes a command by what is measured at the tick that carries it out. Episodes, previous actions
+and commands stay in the robot's own form.
 """
 
 from __future__ import annotations
@@ -37,9 +33,8 @@ from ttm.policy.references import (
 )
 from ttm.policy.spec import ActionPart, PolicySpec
 
-# Rotations: from the ways in which they are written to matrices, and back. All functions take any
-# leading dimensions, and let NaN through. Matrices are multiplied by elementwise operations, which
-# autocast leaves in their precision.
+# Rotations. All functions take any leading dimensions, and let NaN through. Matrices are multiplied by
+# elementwise operations, which autocast leaves in their precision.
 
 SMALLEST = 1e-12
 """Lengths below this count as 0."""
@@ -58,10 +53,9 @@ def matrices(values: Tensor, form: str) -> Tensor:
 
     Quaternions need not have the length 1.
     """
-    if form == "6d-columns":
-        return orthonormal(values)
-    if form == "6d-rows":
-        return orthonormal(values).mT
+    if form.startswith("6d"):
+        columns = orthonormal(values)
+        return columns if form == "6d-columns" else columns.mT
     if form == "rpy":
         axes = torch.diag_embed(values).unbind(-2)
         about_x, about_y, about_z = (matrices(axis, "rotvec") for axis in axes)
@@ -72,12 +66,12 @@ def matrices(values: Tensor, form: str) -> Tensor:
         half = _length(values) / 2
         values = torch.cat([values / 2 * torch.sinc(half / math.pi), half.cos()], dim=-1)
     x, y, z, w = F.normalize(values, dim=-1, eps=SMALLEST).unbind(-1)
-    rows = [
-        torch.stack([1 - 2 * (y * y + z * z), 2 * (x * y - z * w), 2 * (x * z + y * w)], dim=-1),
-        torch.stack([2 * (x * y + z * w), 1 - 2 * (x * x + z * z), 2 * (y * z - x * w)], dim=-1),
-        torch.stack([2 * (x * z - y * w), 2 * (y * z + x * w), 1 - 2 * (x * x + y * y)], dim=-1),
-    ]
-    return torch.stack(rows, dim=-2)
+    rows = (
+        (1 - 2 * (y * y + z * z), 2 * (x * y - z * w), 2 * (x * z + y * w)),
+        (2 * (x * y + z * w), 1 - 2 * (x * x + z * z), 2 * (y * z - x * w)),
+        (2 * (x * z - y * w), 2 * (y * z + x * w), 1 - 2 * (x * x + y * y)),
+    )
+    return torch.stack([torch.stack(row, dim=-1) for row in rows], dim=-2)
 
 
 def written(rotations: Tensor, form: str) -> Tensor:
@@ -86,10 +80,8 @@ def written(rotations: Tensor, form: str) -> Tensor:
     Of a quaternion's two signs that with a real part from 0 on is taken; angles are from -pi to pi, and
     rotation vectors have a length up to pi.
     """
-    if form == "6d-columns":
-        return two_columns(rotations)
-    if form == "6d-rows":
-        return two_columns(rotations.mT)
+    if form.startswith("6d"):
+        return two_columns(rotations if form == "6d-columns" else rotations.mT)
     (a, b, c), (d, e, f), (g, h, i) = (row.unbind(-1) for row in rotations.unbind(-2))
     if form == "rpy":
         # Yaw is found with the roll that was taken, so that they make the rotation also where the
@@ -99,13 +91,13 @@ def written(rotations: Tensor, form: str) -> Tensor:
         pitch = torch.atan2(-g, sine * h + cosine * i)
         yaw = torch.atan2(sine * c - cosine * b, cosine * e - sine * f)
         return torch.stack([roll, pitch, yaw], dim=-1)
-    rows = [  # of 4 q q^T, in which the row with the greatest diagonal is the most exact
-        torch.stack([1 + a - e - i, b + d, c + g, h - f], dim=-1),
-        torch.stack([b + d, 1 - a + e - i, f + h, c - g], dim=-1),
-        torch.stack([c + g, f + h, 1 - a - e + i, d - b], dim=-1),
-        torch.stack([h - f, c - g, d - b, 1 + a + e + i], dim=-1),
-    ]
-    outer = torch.stack(rows, dim=-2)
+    rows = (  # of 4 q q^T, in which the row with the greatest diagonal is the most exact
+        (1 + a - e - i, b + d, c + g, h - f),
+        (b + d, 1 - a + e - i, f + h, c - g),
+        (c + g, f + h, 1 - a - e + i, d - b),
+        (h - f, c - g, d - b, 1 + a + e + i),
+    )
+    outer = torch.stack([torch.stack(row, dim=-1) for row in rows], dim=-2)
     most = outer.diagonal(dim1=-2, dim2=-1).argmax(-1)[..., None, None]
     chosen = outer.gather(-2, most.expand(*most.shape[:-1], 4)).squeeze(-2)
     q = F.normalize(chosen, dim=-1, eps=SMALLEST)
@@ -166,15 +158,11 @@ def deviation(values: Tensor, form: str) -> Tensor:
 
 
 def _length(values: Tensor) -> Tensor:
-    """Return the lengths of vectors (..., n), (..., 1)."""
     return torch.linalg.vector_norm(values, dim=-1, keepdim=True)
 
 
-# The forms in which the network may predict a part of the action
-
-
 class AsIs:
-    """A part that is predicted as the robot takes it.
+    """A part that is predicted as the robot takes it. For the methods see `RelativeActions`.
 
     Arguments are (..., n) each. `measured` is what the reference of the part measures: for `plan` and
     `command` at the tick that carries the plan out, for `predicted` and `planned` at that of the
@@ -189,27 +177,21 @@ class AsIs:
         """The part in the form that is predicted, which is also that of plans."""
 
     def averageable(self, commands: Tensor) -> Tensor:
-        """Return commands in the form of plans, of which means can be taken."""
         return commands
 
     def plan(self, averaged: Tensor, measured: Tensor) -> Tensor:
-        """Return the plan of a mean of what `averageable` returns."""
         return averaged
 
     def command(self, plan: Tensor, measured: Tensor, previous: Tensor | None) -> Tensor:
-        """Return the command of a plan, or of a mean of several. previous: the command before it."""
         return plan
 
     def predicted(self, plan: Tensor, measured: Tensor) -> Tensor:
-        """Return what is to be predicted for `plan`."""
         return plan
 
     def planned(self, predicted: Tensor, measured: Tensor) -> Tensor:
-        """Return the plan of what is predicted."""
         return predicted
 
     def nearest(self, commands: Tensor, near: Tensor) -> Tensor:
-        """Return what commands the same as `commands` and is nearest to `near`."""
         return commands
 
 
@@ -244,15 +226,10 @@ class RelativeRotation(AsIs):
 
     commands_differ = True
 
-    def __init__(self, part: ActionPart, source: Source) -> None:
-        assert source.form is not None
-        assert source.measured_form is not None
-        self.form: Form = source.form
-        self.measured_form: Form = source.measured_form
-        self._split = self.form.num_positions
-        super().__init__(
-            ActionPart(part.name, self._split + ROTATION_SIZES["6d-columns"], part.unit)
-        )
+    def __init__(self, part: ActionPart, form: Form, measured_form: Form) -> None:
+        self.form, self.measured_form, self._split = form, measured_form, form.num_positions
+        size = self._split + ROTATION_SIZES["6d-columns"]
+        super().__init__(ActionPart(part.name, size, part.unit))
 
     def averageable(self, commands: Tensor) -> Tensor:
         return self._with_position(commands, two_columns(self._rotations(commands, self.form)))
@@ -274,15 +251,14 @@ class RelativeRotation(AsIs):
         rotations = two_columns(product(inverse, orthonormal(plan[..., self._split :])))
         if not self._split:
             return rotations
-        moved = turned(plan[..., : self._split] - measured[..., : self._split], inverse)
-        return torch.cat([moved, rotations], dim=-1)
+        return torch.cat([turned(plan[..., :3] - measured[..., :3], inverse), rotations], dim=-1)
 
     def planned(self, predicted: Tensor, measured: Tensor) -> Tensor:
         start = self._rotations(measured, self.measured_form)
         rotations = two_columns(product(start, orthonormal(predicted[..., self._split :])))
         if not self._split:
             return rotations
-        position = measured[..., : self._split] + turned(predicted[..., : self._split], start)
+        position = measured[..., :3] + turned(predicted[..., :3], start)
         return torch.cat([position, rotations], dim=-1)
 
     def nearest(self, commands: Tensor, near: Tensor) -> Tensor:
@@ -313,9 +289,9 @@ Measured = Mapping[str, Tensor]
 class RelativeActions:
     """What turns actions from the robot's form, (..., A), into that of the network, (..., P), and back.
 
-    Plans are what is kept from tick to tick, (..., P); see `AsIs` for the three forms. A and P differ
-    where there are rotations. Leading dimensions of all arguments must fit each other. `measured` is
-    the proprioception, name -> (..., K), at the ticks that `AsIs` says.
+    Plans are what is kept from tick to tick, (..., P). A and P differ where there are rotations. Leading
+    dimensions of all arguments must fit each other. `measured` is the proprioception, name -> (..., K), at
+    the ticks that `AsIs` says.
     """
 
     def __init__(
@@ -331,9 +307,8 @@ class RelativeActions:
         self.references: Mapping[str, Reference] = references
         """Part -> what was said of it, for the parts that are predicted in another form."""
         self._parts = [_part_form(part, *self._sources.get(part.name, ())) for part in spec.actions]
-        self.predicted_spec = replace(
-            spec, actions=tuple(part.predicted_part for part in self._parts)
-        )
+        predicted = tuple(part.predicted_part for part in self._parts)
+        self.predicted_spec = replace(spec, actions=predicted)
         """The spec with the parts of the action in the form that is predicted: P values."""
         self._sizes = [part.size for part in spec.actions]
         self._predicted_sizes = [part.size for part in self.predicted_spec.actions]
@@ -347,18 +322,14 @@ class RelativeActions:
         return bool(self._sources)
 
     def __eq__(self, other: object) -> bool:
-        """Return whether the same parts are predicted in the same form."""
-        if not isinstance(other, RelativeActions):
-            return NotImplemented
-        return self._sources == other._sources
+        return isinstance(other, RelativeActions) and self._sources == other._sources
 
     __hash__ = None  # type: ignore[assignment]
 
     def averageable(self, commands: Tensor) -> Tensor:
         """Return commands (..., A) in the form of plans, (..., P), of which means can be taken."""
-        pieces = torch.split(commands, self._sizes, dim=-1)
-        found = [part.averageable(x) for part, x in zip(self._parts, pieces, strict=True)]
-        return torch.cat(found, dim=-1)
+        pieces = zip(self._parts, torch.split(commands, self._sizes, dim=-1), strict=True)
+        return torch.cat([part.averageable(x) for part, x in pieces], dim=-1)
 
     def plan(self, averaged: Tensor, measured: Measured) -> Tensor:
         """Return the plans of means of what `averageable` returns, (..., P) each."""
@@ -384,12 +355,8 @@ class RelativeActions:
 
     def nearest(self, commands: Tensor, near: Tensor) -> Tensor:
         """Return what commands the same as `commands` and is nearest to `near`, (..., A) each."""
-        pieces = zip(
-            self._parts,
-            torch.split(commands, self._sizes, dim=-1),
-            torch.split(near, self._sizes, dim=-1),
-            strict=True,
-        )
+        split = (torch.split(values, self._sizes, dim=-1) for values in (commands, near))
+        pieces = zip(self._parts, *split, strict=True)
         return torch.cat([part.nearest(x, to) for part, x, to in pieces], dim=-1)
 
     def require_rotations(self, commands: Tensor, measured: Measured, where: str) -> None:
@@ -419,8 +386,7 @@ class RelativeActions:
 
         A turn about one axis then counts as much as about another.
         """
-        spread = spread.copy()
-        where = self.predicted_spec.action_slices
+        spread, where = spread.copy(), self.predicted_spec.action_slices
         for part in self._parts:
             if isinstance(part, RelativeRotation):
                 rotation = spread[where[part.predicted_part.name]][part.form.num_positions :]
@@ -441,7 +407,6 @@ class RelativeActions:
         return torch.cat(changed, dim=-1)
 
     def _measured(self, part: AsIs, measured: Measured) -> Tensor:
-        """Return the values that measure a part that is predicted in another form, (..., K)."""
         source = self._sources[part.predicted_part.name][1]
         return torch.cat([measured[name] for name in source.vectors], dim=-1)[..., source.values]
 
@@ -449,6 +414,6 @@ class RelativeActions:
 def _part_form(part: ActionPart, option: str | None = None, source: Source | None = None) -> AsIs:
     if source is None:
         return AsIs(part)
-    if source.form is not None:
-        return RelativeRotation(part, source)
+    if source.form is not None and source.measured_form is not None:
+        return RelativeRotation(part, source.form, source.measured_form)
     return RelativePart(part) if option == RELATIVE else AbsolutePart(part)

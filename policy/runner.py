@@ -16,7 +16,12 @@ from ttm.policy.checkpoint import load_checkpoint
 from ttm.policy.config import EngineName, Precision
 from ttm.policy.cores.core import CoreState
 from ttm.policy.engines import make_engine, to_numpy
-from ttm.policy.errors import MalformedObservation, StaleObservation, UserError
+from ttm.policy.errors import (
+    MalformedObservation,
+    StaleObservation,
+    UserError,
+    require_above_0,
+)
 from ttm.policy.execution import NEWEST, make_execution
 from ttm.policy.inputs import PolicyInputs
 from ttm.policy.language import embed_instruction
@@ -38,13 +43,12 @@ STATE = "state."
 class PolicyRunner:
     """Run one policy in closed loop, one episode at a time, at constant cost and memory per tick.
 
-    It is the only place that holds a memory. Evaluator and ROS node use the same runner. Each `step`
-    writes to the memory exactly once, from the given observation, or raises an `ObservationError` and
-    changes nothing. The previous action is an input of the network as well: it is the last command,
-    unless `executed` says that the robot did something else.
+    It is the only place that holds a memory. Each `step` writes to the memory exactly once, from the given
+    observation, or raises an `ObservationError` and changes nothing. The previous action is an input of
+    the network as well: it is the last command, unless `executed` says that the robot did something else.
 
-    `engine` runs the network. Unless `engine.name` is "torch", it is a compiled copy of `policy` from
-    the time of construction; later hooks on `policy` and changes of it then have no effect.
+    Unless `engine.name` is "torch", `engine` runs a compiled copy of `policy` from the time of construction;
+    later hooks on `policy` and changes of it then have no effect.
     """
 
     spec: PolicySpec
@@ -68,10 +72,7 @@ class PolicyRunner:
         engine and precision: see `make_engine`; on a CPU `torch.get_num_threads()` threads run the ticks.
         execution: see `execute_by`.
         """
-        if max_age_s is not None and not max_age_s > 0:
-            raise UserError(
-                f"max_age_s is {max_age_s}; give seconds above 0, or None to accept any age"
-            )
+        require_above_0({"max_age_s": max_age_s})
         self.policy = policy.to(device).eval()
         self.spec = policy.spec
         self._binary, self._thresholds = self.spec.binary_mask, self.spec.thresholds
@@ -86,28 +87,16 @@ class PolicyRunner:
 
     @classmethod
     def from_checkpoint(
-        cls,
-        path: Path | str,
-        *,
-        device: torch.device | str = "cpu",
-        spec: PolicySpec | None = None,
-        max_age_s: float | None = None,
-        engine: EngineName = "auto",
-        precision: Precision = "float32",
-        execution: str = NEWEST,
+        cls, path: Path | str, *, spec: PolicySpec | None = None, **options: Any
     ) -> PolicyRunner:
-        """Load a checkpoint. Raises `UserError` if it was made for another spec than `spec`."""
-        policy, _ = load_checkpoint(path, device)
+        """Load a checkpoint, and pass `options` on to `PolicyRunner`.
+
+        Raises `UserError` if it was made for another spec than `spec`.
+        """
+        policy, _ = load_checkpoint(path, options.get("device", "cpu"))
         if spec is not None:
             policy.spec.require_compatible(spec, theirs="this robot", ours=str(path))
-        return cls(
-            policy,
-            max_age_s=max_age_s,
-            device=device,
-            engine=engine,
-            precision=precision,
-            execution=execution,
-        )
+        return cls(policy, **options)
 
     @property
     def previous_action(self) -> Array:
@@ -128,11 +117,7 @@ class PolicyRunner:
         self._plan = self._execution.initial_plan()
 
     def reset(
-        self,
-        instruction: str,
-        *,
-        embedding: npt.NDArray[Any] | None = None,
-        keep_memory: bool = False,
+        self, instruction: str, *, embedding: Array | None = None, keep_memory: bool = False
     ) -> None:
         """Start an episode, and forget the actions that were planned.
 
@@ -171,7 +156,11 @@ class PolicyRunner:
             raise UserError("step before reset; call reset(instruction) at the start of an episode")
         if np.isnan(delay_s):
             raise UserError("delay_s is NaN; give the seconds until the command will be in force")
-        self._require_fresh(stamp_s, now_s)
+        if self.max_age_s is not None:
+            if stamp_s is None:
+                raise StaleObservation("the observation has no time stamp; give stamp_s")
+            age_s = (time.time() if now_s is None else now_s) - stamp_s
+            require_fresh(age_s, self.max_age_s)
         self.spec.validate_observation(observation)
         inputs = self._inputs(observation, delay_s)
         actions, state = self.engine.step(inputs, self._state)
@@ -189,16 +178,12 @@ class PolicyRunner:
     def executed(self, action: npt.ArrayLike) -> None:
         """Set what the robot did at the last tick, if limits cut the command or something held the robot.
 
-        The next `step` takes it as the previous action: training data have what was executed.
-
-        action: (A,), finite, in the spec's units; it may exceed the spec's limits. Raises
-        `MalformedObservation`, and changes nothing, for anything else, and `UserError` before the first
-        `step` of an episode.
+        The next `step` takes it as the previous action. action: (A,), finite, in the spec's units; it may
+        exceed the spec's limits. Raises `MalformedObservation`, and changes nothing, for anything else, and
+        `UserError` before the first `step` of an episode.
         """
         if self.tick == 0:
-            raise UserError(
-                "executed before step; call it after the step whose command the robot carried out"
-            )
+            raise UserError("executed before step; call it after the step that was carried out")
         try:
             values = np.array(action, np.float32)
             if values.shape != (self.spec.action_size,) or not np.isfinite(values).all():
@@ -248,7 +233,6 @@ class PolicyRunner:
         return to_numpy(self.policy.command(on_device, inputs.proprioception, previous)[0, 0])
 
     def _chosen(self, decoded: Array) -> tuple[Array, Array]:
-        """Return the commands and the probabilities of an `Action`, (A,) each."""
         values, probabilities = decoded.copy(), decoded.copy()
         low, high, binary = self._low[self._binary], self._high[self._binary], decoded[self._binary]
         values[self._binary] = np.where(binary >= self._thresholds[self._binary], high, low)
@@ -261,9 +245,7 @@ class PolicyRunner:
         self.tick = 0
         self.instruction = None
 
-    def _embed(
-        self, instruction: str, embedding: npt.NDArray[Any] | None
-    ) -> npt.NDArray[np.float32]:
+    def _embed(self, instruction: str, embedding: Array | None) -> npt.NDArray[np.float32]:
         config = self.policy.config
         if embedding is None:
             embedding = self.policy.known_instructions.get(instruction)
@@ -277,18 +259,10 @@ class PolicyRunner:
             )
         return language
 
-    def _require_fresh(self, stamp_s: float | None, now_s: float | None) -> None:
-        if self.max_age_s is None:
-            return
-        if stamp_s is None:
-            raise StaleObservation("the observation has no time stamp; give stamp_s")
-        require_fresh((time.time() if now_s is None else now_s) - stamp_s, self.max_age_s)
-
     def _inputs(self, observation: Observation, delay_s: float) -> PolicyInputs:
         """Return the inputs of one tick of one robot, (1, 1, ...), on the device."""
 
-        # Frames may be read-only or flipped views, hence the copies. NumPy makes them, because a copy
-        # by PyTorch would wake its threads, which then keep spinning beside those of the engine.
+        # NumPy copies, since frames may be read-only or flipped, and PyTorch would wake its threads.
         def copied(name: str, dtype: type[np.generic]) -> Tensor:
             return torch.from_numpy(np.array(observation[name], dtype))[None, None]
 
@@ -304,7 +278,6 @@ class PolicyRunner:
         ).to(self.device)
 
     def _numbers(self) -> dict[str, Array]:
-        """Return the entries of a snapshot whose shapes are those of the policy."""
         return {
             "language": to_numpy(self._language[0]),
             "previous_action": self._previous_action.copy(),

@@ -72,7 +72,6 @@ class SightMemory(nn.Module):
         return len(SOURCES) * self.num_selectors
 
     def initial_state(self, batch_size: int) -> CoreState:
-        """Return the memory in which nothing was seen."""
         like, size = self.prior.weight, (batch_size, self.num_selectors)
         return {MEAN: like.new_zeros(*size, CHANNELS), LOG_WEIGHT: like.new_full(size, NOTHING)}
 

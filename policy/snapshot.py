@@ -44,9 +44,7 @@ def snapshot_from_bytes(data: bytes) -> dict[str, Array]:
         with np.load(io.BytesIO(data), allow_pickle=False) as arrays:
             return {name: arrays[name] for name in arrays.files}
     except UNREADABLE as error:
-        raise UserError(
-            f"{len(data)} bytes are no snapshot ({error}); give what snapshot_to_bytes made"
-        ) from error
+        raise UserError(f"{len(data)} bytes are no snapshot ({error}); give a whole one") from error
 
 
 def read_snapshot(path: Path) -> dict[str, Array]:
@@ -68,9 +66,7 @@ def _require_declared(file: io.BytesIO) -> None:
                 read_head = _HEADS[np.lib.format.read_magic(entry)]
                 shape, _, kind = read_head(entry)
             if math.prod(shape) * kind.itemsize > info.file_size:
-                raise ValueError(
-                    f"'{info.filename}' declares shape {shape} in {info.file_size} bytes"
-                )
+                raise ValueError(f"'{info.filename}' has {info.file_size} bytes for shape {shape}")
 
 
 def require_restorable(
@@ -90,12 +86,16 @@ def require_restorable(
     if tick.shape or tick.dtype.kind not in "iu" or tick < 0:
         raise UserError("the snapshot's tick is no whole number; give one that snapshot() made")
     for name, value in numbers.items():
-        given = np.asarray(snapshot[name])
-        if given.shape != value.shape or not np.isfinite(given).all():
-            raise UserError(
-                f"the snapshot's '{name}' has shape {given.shape}, or is not finite; this policy has "
-                f"{value.shape}: restore it into the policy that it was taken from"
-            )
+        _require_fit(name, np.asarray(snapshot[name]), value)
+
+
+def _require_fit(name: str, given: Array, like: Array) -> None:
+    """Raise `UserError` unless an array has the shape of `like`, and finite numbers."""
+    if given.shape != like.shape or given.dtype.kind not in "biuf" or not np.isfinite(given).all():
+        raise UserError(
+            f"the snapshot's '{name}' is missing, not finite, or not of shape {like.shape}; restore it "
+            "into the policy that it was taken from"
+        )
 
 
 def plan_entries(execution: Execution, plan: Plan) -> dict[str, Array]:
@@ -114,18 +114,12 @@ def plan_of(snapshot: Mapping[str, Array], execution: Execution) -> Plan:
         return plan
     for name, now in plan.items():
         given = np.asarray(snapshot.get(PLAN + name))
-        numbers = given.shape == now.shape and given.dtype.kind in "if"
-        if not numbers or not np.isfinite(given).all():
-            raise UserError(
-                f"the snapshot's '{PLAN}{name}' is missing, not finite, or not of shape {now.shape}; "
-                "restore it into the policy that it was taken from"
-            )
+        _require_fit(PLAN + name, given, now)
         plan[name] = given.astype(now.dtype)
     return plan
 
 
 def text_to_array(text: str) -> npt.NDArray[np.uint8]:
-    """Return a text as an entry of a snapshot."""
     return np.array(list(text.encode()), np.uint8)
 
 

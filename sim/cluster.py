@@ -81,9 +81,8 @@ class Cluster(Workers):
         """Connect to the cluster. Raises `UserError` if there is none."""
         _connect(self._address)
         self._started = [ray.put(self._start)]  # within a list, tasks fetch it only if they need it
-        self._task: Any = ray.remote(num_cpus=1, memory=WORKER_BYTES, max_retries=RETRIES)(
-            _run_on_node
-        )
+        needs = {"num_cpus": 1, "memory": WORKER_BYTES, "max_retries": RETRIES}
+        self._task: Any = ray.remote(**needs)(_run_on_node)
 
     @property
     def limit(self) -> int:  # type: ignore[override]
@@ -125,9 +124,8 @@ def _connect(address: str) -> None:
         ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
     except (OSError, OverflowError, RayError, RuntimeError, ValueError) as error:
         raise UserError(
-            f"--ray {address}: no connection to a Ray cluster ({first_line(error)}); start one with "
-            "ray start --head, and run this command on one of its machines with --ray auto, or with the "
-            "HOST:PORT that ray start prints"
+            f"--ray {address}: no connection to a Ray cluster ({first_line(error)}); run ray start --head, "
+            "and this command on one of its machines with --ray auto"
         ) from error
 
 

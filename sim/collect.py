@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from itertools import chain, repeat
+from itertools import chain, count
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -100,13 +100,9 @@ class CollectCommand:
         if checkpoint:
             load_policy(str(checkpoint), facts.spec)  # finds out here that it does not fit
         self.out.mkdir(parents=True, exist_ok=True)
-        pool = WorkerPool(
-            Recorder,
-            (self.env, self.disturbance, checkpoint, embeddings, self.gap, self.cue),
-            workers=self.workers,
-            ray=self.ray,
-            advice="; what was recorded is kept, and the same command goes on",
-        )
+        advice = "; what was recorded is kept, and the same command goes on"
+        arguments = (self.env, self.disturbance, checkpoint, embeddings, self.gap, self.cue)
+        pool = WorkerPool(Recorder, arguments, workers=self.workers, ray=self.ray, advice=advice)
         begun: list[Path] = []
         try:
             with pool:
@@ -151,8 +147,8 @@ def _record(
         seed += missing
         new = [job for job in jobs if not job.path.exists()]
         begun[:] = [job.path for job in new]
-        there = repeat(True, len(jobs) - len(new))
-        for kept in chain(there, (recorded for _, recorded in pool.run(new))):
+        there = [(0, True)] * (len(jobs) - len(new))
+        for _, kept in chain(there, pool.run(new)):
             failures = 0 if kept else failures + 1
             if failures >= MOST_FAILURES:
                 raise UserError(
@@ -183,16 +179,14 @@ class Recorder:
         cue: CueName = "hidden",
     ):
         self._env = make_env(environment)
-        self._spec = spec_of(self._env)
-        self._disturbance = disturbance
+        self._spec, self._disturbance = spec_of(self._env), disturbance
         self._runner = PolicyRunner(load_policy(str(policy), self._spec)) if policy else None
         self._embeddings, self._gap, self._cue = dict(embeddings), gap, cue
 
     def run(self, job: RecordingJob) -> bool:
         """Record one episode. Return whether it is worth keeping, and kept."""
-        observation, info = self._env.reset(
-            seed=job.seed, options=reset_options(job.task, self._gap, self._cue)
-        )
+        options = reset_options(job.task, self._gap, self._cue)
+        observation, info = self._env.reset(seed=job.seed, options=options)
         instruction = info["instruction"]
         if instruction not in self._embeddings:
             self._embeddings[instruction] = embed_instruction(instruction)
@@ -204,14 +198,10 @@ class Recorder:
             success = self._drive(writer, observation, info, rng)
             if not success and self._runner is None:
                 return False
+            split = "valid" if job.seed % SPLIT_EVERY == 0 else "train"
+            facts: Any = {"task": job.task, "seed": job.seed, "success": success, "split": split}
             writer.finish(
-                instruction=instruction,
-                task=job.task,
-                success=success,
-                seed=job.seed,
-                embedding=embedding,
-                language_model=LANGUAGE_MODEL,
-                split="valid" if job.seed % SPLIT_EVERY == 0 else "train",
+                instruction=instruction, embedding=embedding, language_model=LANGUAGE_MODEL, **facts
             )
         return True
 
@@ -221,7 +211,7 @@ class Recorder:
     def _drive(
         self,
         writer: EpisodeWriter,
-        observation: dict[str, np.ndarray],
+        observation: Any,
         info: dict[str, Any],
         rng: np.random.Generator,
     ) -> bool:
@@ -232,8 +222,8 @@ class Recorder:
         expert = expert_of(self._env)
         disturb = Disturbance(rng, self._disturbance, self._spec)
         takeover_tick = int(rng.integers(*TAKEOVER_TICKS)) if self._runner else 0
-        tick, ticks_left = 0, FINAL_TICKS
-        while ticks_left > 0:
+        ticks_left = FINAL_TICKS
+        for tick in count():
             label = expert.action()
             command = self._runner.step(observation).values if self._runner else label
             if tick >= takeover_tick:
@@ -246,20 +236,14 @@ class Recorder:
             # wheel. A robot that is held cannot be disturbed.
             disturbed = given is not command and before.get("go", True)
             executed = command if disturbed else info.get(EXECUTED, command)
-            writer.append(
-                seen,
-                label,
-                timestamp_s=before.get("time_s", tick * self._spec.control_dt_s),
-                reward=float(success),
-                done=success,
-                executed_action=executed,
-            )
+            time_s = before.get("time_s", tick * self._spec.control_dt_s)
+            facts = {"timestamp_s": time_s, "reward": float(success), "done": success}
+            writer.append(seen, label, executed_action=executed, **facts)
             if self._runner:
                 self._runner.executed(executed)
-            tick += 1
-            if truncated:
-                break
             ticks_left -= bool(info["success"])
+            if truncated or not ticks_left:
+                break
         return bool(info["success"])
 
 
@@ -276,13 +260,13 @@ class Disturbance:
         self._rng = rng
         self._level = 0.0 if rng.random() < 1 / 3 else level * rng.uniform(0.2, 1.0)
         self._slices = spec.action_slices
-        self._noise: dict[str, float] = {}
-        self._largest_push: dict[str, float] = {}
+        self._parts: dict[str, tuple[float, float]] = {}
+        """Part -> the deviation of its noise and its largest push."""
         for part in spec.actions:
             largest = max(abs(part.low), abs(part.high))
             if part.kind == "continuous" and np.isfinite(largest):
-                self._noise[part.name] = NOISE.get(part.name, NOISE_PORTION * largest)
-                self._largest_push[part.name] = PUSH.get(part.name, PUSH_PORTION * largest)
+                noise = NOISE.get(part.name, NOISE_PORTION * largest)
+                self._parts[part.name] = noise, PUSH.get(part.name, PUSH_PORTION * largest)
         self._push = np.zeros(spec.action_size)
         self._push_ticks = self._slip_ticks = 0
         self._slip_to = 1.0
@@ -293,7 +277,7 @@ class Disturbance:
             return action
         executed = action.astype(np.float64)
         self._draw()
-        for name, deviation in self._noise.items():
+        for name, (deviation, _) in self._parts.items():
             part = executed[self._slices[name]]
             part += self._level * self._rng.normal(0.0, deviation, len(part))
         if self._push_ticks > 0:
@@ -309,7 +293,7 @@ class Disturbance:
         if self._push_ticks == 0 and self._rng.random() < PUSH_PROBABILITY:
             self._push_ticks = int(self._rng.integers(2, 7))
             self._push[:] = 0.0
-            for name, largest in self._largest_push.items():
+            for name, (_, largest) in self._parts.items():
                 part = self._push[self._slices[name]]
                 part[:] = self._level * self._rng.uniform(-largest, largest, len(part))
         if GRIPPER not in self._slices:

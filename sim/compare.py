@@ -50,7 +50,7 @@ class CompareCommand:
         for label in labels:
             if labels.count(label) > 1:
                 raise UserError(f"{label} is named twice; name each evaluation once")
-        page = write_comparison(self.out / "report.html", "Evaluations compared", entries)
+        page = write_report(self.out / "report.html", "Evaluations compared", entries)
         print_comparison(entries)
         print(f"report: {page}")
         return 0
@@ -82,6 +82,15 @@ class Comparison:
     title: str
     intro: str
     entries: Sequence[Entry]
+
+
+@dataclass(frozen=True)
+class Fact:
+    """A row of the table of steps: what was done, what came of it, and how long it took."""
+
+    name: str
+    finding: str
+    seconds: float | None = None
 
 
 @dataclass(frozen=True)
@@ -120,25 +129,15 @@ def _order(entry: Entry) -> tuple[int, int, str]:
 
 def pairs_of(entries: Sequence[Entry]) -> list[Pair]:
     """Compare every entry with the first one of the same gap, and the first ones with the very first."""
-    found = [
-        Pair(task, measure, first, second, test)
-        for first, second in _partners(entries)
-        for measure in get_args(Measure)
-        for task, test in compare(first.evaluation, second.evaluation, measure).items()
-    ]
+    found, first_of_gap = [], dict[int | None, Entry]()
+    for entry in entries:
+        first = first_of_gap.setdefault(entry.gap, entry)
+        first = entries[0] if first is entry else first
+        for measure in get_args(Measure) if first is not entry else ():
+            tests = compare(first.evaluation, entry.evaluation, measure)
+            found += [Pair(task, measure, first, entry, test) for task, test in tests.items()]
     order = _tasks_of(entries)
     return sorted(found, key=lambda pair: order.index(pair.task))
-
-
-def _partners(entries: Sequence[Entry]) -> Iterator[tuple[Entry, Entry]]:
-    first_of_gap: dict[int | None, Entry] = {}
-    for entry in entries:
-        if entry.gap in first_of_gap:
-            yield first_of_gap[entry.gap], entry
-        else:
-            first_of_gap[entry.gap] = entry
-            if entry is not entries[0]:
-                yield entries[0], entry
 
 
 def _tasks_of(entries: Sequence[Entry]) -> list[str]:
@@ -155,15 +154,11 @@ def _results(entries: Sequence[Entry]) -> Iterator[tuple[Entry, TaskResult]]:
 
 def rates_table(entries: Sequence[Entry]) -> str:
     """Return one line for each task and entry, for the terminal; with choices if any task has them."""
-    titles = ["success", "right choice", "donor's choice"]
-    found = [
-        (entry, result, [result.success, result.choices, result.donor_choices])
-        for entry, result in _results(entries)
-    ]
-    used = [place for place in range(3) if any(rates[place] for *_, rates in found)]
-    rows = [["task", "evaluation", *(titles[place] for place in used)]]
-    for entry, result, rates in found:
-        rows.append([result.task, entry.label, *(_in_words(rates[place]) for place in used)])
+    results = list(_results(entries))
+    names = list(dict.fromkeys(name for _, result in results for name in result.rates))
+    rows = [["task", "evaluation", *names]]
+    for entry, result in results:
+        rows.append([result.task, entry.label, *(_in_words(result.rates.get(n)) for n in names)])
     return _aligned(rows)
 
 
@@ -204,24 +199,42 @@ def print_comparison(entries: Sequence[Entry]) -> None:
         print(pairs_table(pairs))
 
 
-def write_comparison(path: Path, title: str, entries: Sequence[Entry]) -> Path:
-    """Write the page to `path` and return that."""
+def write_report(
+    path: Path,
+    title: str,
+    entries: Sequence[Entry],
+    facts: Sequence[Fact] = (),
+    intro: str = "",
+    chapter: Comparison | None = None,
+) -> Path:
+    """Write the page to `path` and return that.
+
+    `facts` are the rows of a table of steps, `intro` is a sentence below the title, and `chapter` compares
+    other evaluations.
+    """
+    probes = dict.fromkeys(entry.evaluation.condition.probe for entry in entries)
     return write_page(
-        path, "comparison.html.j2", title=title, comparison=comparison_values(entries)
+        path,
+        "report.html.j2",
+        title=title,
+        intro=intro,
+        probes={p: PROBE_DESCRIPTIONS[p] for p in probes} if len(probes) > 1 else {},
+        values=_values(entries),
+        facts=facts,
+        chapter=chapter,
+        chapter_values=_values(chapter.entries) if chapter else None,
     )
 
 
-def comparison_values(entries: Sequence[Entry]) -> dict[str, Any]:
-    """Return what the template comparison_body.html.j2 shows of the entries."""
+def _values(entries: Sequence[Entry]) -> dict[str, Any]:
+    """Return what the template comparison.html.j2 shows of the entries."""
     results = list(_results(entries))
-    probes = dict.fromkeys(entry.evaluation.condition.probe for entry in entries)
     return {
-        "charts": [{"task": t, "svg": _chart(t, entries)} for t in _tasks_of(entries)],
+        "charts": {task: _chart(task, entries) for task in _tasks_of(entries)},
         "rows": results,
         "choices": any(result.choices for _, result in results),
         "donors": any(result.donor_choices for _, result in results),
         "pairs": pairs_of(entries),
-        "probes": {p: PROBE_DESCRIPTIONS[p] for p in probes} if len(probes) > 1 else {},
         "films": list(_films(entries)),
         "entries": entries,
     }
@@ -229,19 +242,12 @@ def comparison_values(entries: Sequence[Entry]) -> dict[str, Any]:
 
 def _chart(task: str, entries: Sequence[Entry]) -> str:
     """Return the rates of the task as SVG: choices if there are any, and success."""
-    choices, successes = [], []
-    for entry in entries:
-        result = entry.evaluation.tasks.get(task)
-        if result is None:
-            continue
-        successes.append(Point(entry.series, entry.gap, result.success))
-        if result.choices:
-            choices.append(Point(entry.series, entry.gap, result.choices))
-        if result.donor_choices:
-            donor = f"{entry.series}: donor's choice"
-            choices.append(Point(donor, entry.gap, result.donor_choices))
-    measures = {"right choice": choices, "success": successes}
-    return draw_rates({name: points for name, points in measures.items() if points})
+    points: dict[str, list[Point]] = {"right choice": [], "success": []}
+    for entry, result in _results(entries):
+        for name, rate in result.rates.items() if result.task == task else ():
+            series = entry.series if name in points else f"{entry.series}: {name}"
+            points.get(name, points["right choice"]).append(Point(series, entry.gap, rate))
+    return draw_rates({name: each for name, each in points.items() if each})
 
 
 def _films(entries: Sequence[Entry]) -> Iterator[dict[str, Any]]:

@@ -124,12 +124,13 @@ def conditions_of(
         "noise": replace(plain, noise=noise),
         "swap": replace(plain, donor=donor),
     }
-    return [
+    some: Sequence[int | None] = gaps or (None,)
+    combinations = product(some, ordered, executions)
+    found = [
         replace(of_probe.get(probe, plain), gap=gap, probe=probe, execution=execution)
-        for gap, probe, execution in product(
-            dict.fromkeys(gaps) if gaps else [None], ordered, dict.fromkeys(executions)
-        )
+        for gap, probe, execution in combinations
     ]
+    return list(dict.fromkeys(found))
 
 
 PATIENT_MAX_AGE_S = 5.0

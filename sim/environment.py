@@ -41,15 +41,13 @@ class PolicyEnv(Protocol):
 
     - `reset(seed=n, options={"task": name})` starts the numbered initial state n of a task. The
       same number gives the same episode for the same actions, whatever was run before it.
-    - Observations are dicts with the cameras and the proprioception of `policy_spec`. They may hold
-      more. Actions are (A,) float32.
-    - `info["instruction"]` says what the episode asks for, and `info["success"]` whether the
-      simulator's state is now one that was asked for. `info["time_s"]`, the simulated time, is
-      optional: without it, time is counted in ticks of `policy_spec.control_dt_s`.
+    - Observations are dicts with the cameras and the proprioception of `policy_spec`, and may hold more.
+      Actions are (A,) float32.
+    - `info["instruction"]` says what the episode asks for, and `info["success"]` whether the simulator's
+      state is now one that was asked for. `info["time_s"]`, the simulated time, is optional.
     - After a step `info["executed_action"]`, (A,) float32, says what the robot did in place of the given
-      action: what limits left of it, or to stand still while something holds the robot. The policy
-      gets it as its previous action, and it is recorded as such. The key is optional: without it the
-      given action counts as executed. An environment that ignores actions while it hides a cue needs
+      action, such as to stand still while it is held. The policy gets it as its previous action, and it
+      is recorded. The key is optional, but an environment that ignores actions while it hides a cue needs
       it, or a policy can carry the cue through commands that had no effect.
     - `step` returns `terminated` on success, and `truncated` at the time limit. It may be called for
       a few more ticks after success, in which demonstrations show `terminate`.
@@ -60,14 +58,10 @@ class PolicyEnv(Protocol):
 
     - `expert()` returns an `Expert` for the episode that `reset` has begun. Without it there are no
       demonstrations to collect.
-    - `robot_view()` returns a `RobotView`, with which the simulated robot over ROS 2 shows itself to
-      visualisers.
-    - `resting_action()` returns the action (A,) that leaves the robot where it is. It is needed where an
-      action of zeros moves the robot, as positions to go to do. A robot whose first command is late
-      waits in its place.
+    - `robot_view()` returns a `RobotView`, with which the robot over ROS 2 shows itself to visualisers.
+    - `resting_action()` returns the action (A,) that leaves the robot where it is, if that is not zeros.
     - `task_groups`, a mapping of names to tuples of tasks. Commands take the name of a group wherever
-      they take that of a task. The group "all" replaces the meaning of "all", which is otherwise every
-      task.
+      they take that of a task. The group "all" is otherwise every task.
 
     Memory tasks show a cue, hide it for a number of ticks, and then let the robot act. Other tasks have
     none of these keys:
@@ -117,16 +111,12 @@ def make_env(name: str = KITCHEN, **options: Any) -> Env:
     try:
         env = gymnasium.make(name, render_mode="rgb_array", **options)
     except (gymnasium.error.Error, ModuleNotFoundError) as error:
-        raise UserError(
-            f"there is no environment '{name}' ({error}); give a Gymnasium ID, with the module that "
-            "registers it if need be, such as my_package:MyEnv-v0"
-        ) from error
+        example = "a Gymnasium ID, perhaps with its module, such as my_package:MyEnv-v0"
+        raise UserError(f"there is no environment '{name}' ({error}); give {example}") from error
     for member in ("policy_spec", "tasks"):
         if not env.has_wrapper_attr(member):
             env.close()
-            raise UserError(
-                f"environment '{name}' has no {member}; see ttm.sim.environment.PolicyEnv"
-            )
+            raise UserError(f"environment '{name}' has no {member}; see ttm.sim.PolicyEnv")
     return env
 
 
@@ -159,8 +149,7 @@ def reset_options(
     right_choice: str | None = None,
 ) -> dict[str, Any]:
     """Return the options of `reset` for a task. A gap or a right choice of None is left to the task."""
-    hidden = cue == "hidden"
-    given = {"gap": gap, "cue": None if hidden else cue, "right_choice": right_choice}
+    given = {"gap": gap, "cue": None if cue == "hidden" else cue, "right_choice": right_choice}
     return {"task": task, **{name: value for name, value in given.items() if value is not None}}
 
 
@@ -188,23 +177,16 @@ class EnvFacts:
     def require_expert(self) -> None:
         """Raise `UserError` if the environment has no expert."""
         if not self.has_expert:
-            raise UserError(
-                f"environment '{self.name}' has no expert, so that nothing can demonstrate its tasks; "
-                "give it a method expert(), see ttm.sim.environment.PolicyEnv"
-            )
+            raise UserError(f"environment '{self.name}' has no expert; give it a method expert()")
 
 
 def inspect_env(name: str) -> EnvFacts:
     """Make the environment of that Gymnasium ID, and return what it says of itself."""
     with closing(make_env(name)) as env:
         groups = env.get_wrapper_attr("task_groups") if env.has_wrapper_attr("task_groups") else {}
-        return EnvFacts(
-            name,
-            spec_of(env),
-            tasks_of(env),
-            env.has_wrapper_attr("expert"),
-            {group: tuple(tasks) for group, tasks in groups.items()},
-        )
+        groups = {group: tuple(tasks) for group, tasks in groups.items()}
+        has_expert = env.has_wrapper_attr("expert")
+        return EnvFacts(name, spec_of(env), tasks_of(env), has_expert, groups)
 
 
 def choose_task(
@@ -243,10 +225,7 @@ def require_memory_tasks(name: str, tasks: Sequence[str], option: str | None) ->
         for task in tasks:
             _, info = env.reset(seed=0, options=reset_options(task))
             if "go" not in info:
-                raise UserError(
-                    f"{option} needs a memory task, one that shows a cue and hides it before the robot "
-                    f"may act; '{task}' is none: leave {option} out, or name memory tasks with --task"
-                )
+                raise UserError(f"{option} needs a memory task, and '{task}' is none; name others")
 
 
 def same_environment(first: str, second: str) -> bool:
@@ -257,10 +236,8 @@ def same_environment(first: str, second: str) -> bool:
 def require_same_environment(first: str, second: str) -> None:
     """Raise `UserError` if evaluations of the two environments cannot be compared."""
     if not same_environment(first, second):
-        raise UserError(
-            f"one evaluation is of the environment {first}, the other of {second}; "
-            "only evaluations of the same environment can be compared"
-        )
+        both = f"{first} and {second}"
+        raise UserError(f"only evaluations of the same environment can be compared, not {both}")
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from itertools import count
+from itertools import count, islice
 from pathlib import Path
 from typing import Annotated, Any, cast
 
@@ -28,7 +28,7 @@ from ttm.sim.actors import (
     make_actor,
     resolve_checkpoint,
 )
-from ttm.sim.compare import Entry, print_comparison, write_comparison
+from ttm.sim.compare import Entry, print_comparison, write_report
 from ttm.sim.condition import (
     LIVE,
     NOISE,
@@ -46,22 +46,12 @@ from ttm.sim.environment import (
     make_env,
     require_memory_tasks,
     require_same_environment,
-    same_environment,
     spec_of,
 )
 from ttm.sim.memory_picture import EpisodeMemory
 from ttm.sim.pages import memory_path, video_path
 from ttm.sim.probes import PROBES, RememberingActor, Trial
-from ttm.sim.report import Section, write_report
-from ttm.sim.results import (
-    RESULT_FILE,
-    VIDEOS,
-    Evaluation,
-    TaskResult,
-    compare,
-    describe_test,
-    load_evaluation,
-)
+from ttm.sim.results import RESULT_FILE, VIDEOS, Evaluation, TaskResult, load_evaluation
 from ttm.sim.rollout import OnTick, Outcome, delayed, run_episode
 from ttm.sim.shipped import KITCHEN, CueName
 from ttm.sim.video import EpisodeVideo
@@ -77,8 +67,6 @@ DONOR = arg(
     "that of the next initial state which asks for something else."
 )
 EXECUTION = arg(help=f"{EXECUTION_HELP} One or several.")
-MOST_GROUPS = 3
-"""The progress bar shows the successes of so many tasks and conditions; of more only the last one."""
 
 
 @dataclass(frozen=True)
@@ -146,39 +134,25 @@ class EvaluateCommand:
             self.gap, self.probe, self.cue, self.noise, self.execution, self.delay, self.donor
         )
         several = len(conditions) > 1
-        other = load_evaluation(self.against) if self.against else None
-        if other:
+        entries = []
+        if self.against:
+            other = load_evaluation(self.against)
             require_same_environment(other.environment, self.env)
-            if several:
-                raise UserError(
-                    "--against takes an evaluation with one gap, probe and execution, not several; "
-                    f"compare them afterwards: ttm compare {self.against} {self.out}"
-                )
+            entries = [Entry(str(self.against), other)]
         folders = {each: self.out / each.folder if several else self.out for each in conditions}
         for condition, folder in folders.items():
             _refuse_other(self, condition, folder)
         videos = {each: folder / VIDEOS for each, folder in folders.items()}
-        evaluations = _evaluate(self, self.task, videos)
-        for evaluation in evaluations:
-            evaluation.save(folders[evaluation.condition])
-        kitchen = same_environment(self.env, KITCHEN)
-        title = f"Evaluation in {'the simulated kitchen' if kitchen else self.env}"
-        page = self.out / "report.html"
-        if several:
-            entries = [
-                Entry(each.condition.series, each, videos[each.condition]) for each in evaluations
-            ]
+        for evaluation in _evaluate(self, self.task, videos):
+            condition = evaluation.condition
+            evaluation.save(folders[condition])
+            name = condition.series if several else "this policy"
+            entries.append(Entry(name, evaluation, videos[condition]))
+        if len(entries) > 1:
             print_comparison(entries)
-            write_comparison(page, title, entries)
         else:
-            sections = [Section("this policy", evaluations[0], self.out / VIDEOS)]
-            if other:
-                sections.insert(0, Section(str(self.against), other))
-            write_report(page, title, sections)
-            for result in evaluations[0].tasks.values():
-                print(result)
-            for name, test in (compare(other, evaluations[0]) if other else {}).items():
-                print(f"{name}: {describe_test(test, str(self.against), 'this policy')}")
+            print("\n".join(map(str, entries[0].evaluation.tasks.values())))
+        page = write_report(self.out / "report.html", f"Evaluation in {self.env}", entries)
         print(f"report: {page}")
         return 0
 
@@ -233,6 +207,7 @@ def _evaluate(
     for option in dict.fromkeys(condition.needs_memory_task for condition in conditions):
         require_memory_tasks(command.env, names, option)
     first = command.first_seed
+    films = range(first, first + command.videos)
     jobs = [
         EpisodeJob(
             task,
@@ -240,11 +215,8 @@ def _evaluate(
             command.max_ticks,
             condition,
             folder,
-            video=seed < first + command.videos,
-            picture=condition.probe == LIVE
-            and len(conditions) > 1
-            and command.videos > 0
-            and seed == first,
+            video=seed in films,
+            picture=condition.probe == LIVE and len(conditions) > 1 and seed in films[:1],
         )
         for condition, folder in conditions.items()
         for task in names
@@ -254,34 +226,20 @@ def _evaluate(
         if job.folder:  # what an earlier evaluation left
             video_path(job.folder, job.task, job.seed).unlink(missing_ok=True)
             memory_path(job.folder, job.task, job.seed).unlink(missing_ok=True)
-    outcomes = _run_episodes(command, facts, source, jobs, label)
-    found: dict[Condition, dict[str, list[Outcome]]] = {
-        condition: {task: [] for task in names} for condition in conditions
-    }
-    for job, outcome in zip(jobs, outcomes, strict=True):
-        found[job.condition][job.task].append(outcome)
-    return [
-        replace(
-            _planned(command, condition),
-            tasks={task: TaskResult(task, tuple(each)) for task, each in results.items()},
-        )
-        for condition, results in found.items()
-    ]
+    ended = iter(_run_episodes(command, facts, source, jobs, label))
+    evaluations = []
+    for condition in conditions:
+        each = {task: TaskResult(task, tuple(islice(ended, command.episodes))) for task in names}
+        evaluations.append(replace(_planned(command, condition), tasks=each))
+    return evaluations
 
 
 def _planned(command: EvaluateCommand, condition: Condition) -> Evaluation:
     """Return the evaluation without outcomes."""
     path = Path(resolve_checkpoint(command.checkpoint))
     digest = hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else None
-    return Evaluation(
-        command.checkpoint,
-        digest,
-        command.first_seed,
-        command.max_ticks,
-        {},
-        command.env,
-        condition,
-    )
+    first, most = command.first_seed, command.max_ticks
+    return Evaluation(command.checkpoint, digest, first, most, {}, command.env, condition)
 
 
 def _refuse_other(command: EvaluateCommand, condition: Condition, folder: Path) -> None:
@@ -291,9 +249,7 @@ def _refuse_other(command: EvaluateCommand, condition: Condition, folder: Path) 
     try:
         found = load_evaluation(folder)
     except UserError:
-        raise UserError(
-            f"{folder} holds the result of something else; give another --out"
-        ) from None
+        raise UserError(f"{folder} is of something else; give another --out") from None
     planned, names = _planned(command, condition), inspect_env(command.env).choose(command.task)
     held = {name: result.episodes for name, result in found.tasks.items()}
     if not (
@@ -302,10 +258,8 @@ def _refuse_other(command: EvaluateCommand, condition: Condition, folder: Path) 
         and held.keys() <= set(names)
         and max(held.values(), default=0) <= command.episodes
     ):
-        raise UserError(
-            f"{folder} holds another evaluation, of {found.checkpoint} on {', '.join(held)}; give another "
-            "--out, or delete it"
-        )
+        other = f"another evaluation, of {found.checkpoint} on {', '.join(held)}"
+        raise UserError(f"{folder} holds {other}; give another --out, or delete it")
 
 
 @dataclass(frozen=True)
@@ -340,7 +294,8 @@ class EpisodeWorker:
         late = delayed(actor, env, condition.delay_s)
         remembering = cast(RememberingActor, actor)  # the expert is not probed
         trial = Trial(env, remembering, job.task, job.seed, condition, job.max_ticks, late)
-        probe, ticks, memory = PROBES[condition.probe](trial), count(), None
+        probe, memory, ticks = PROBES[condition.probe](trial), None, count()
+        place = (job.folder or Path(), job.task, job.seed)
         watchers: list[OnTick] = [
             lambda _, info: probe.before_tick(next(ticks), bool(info.get("go")))
         ]
@@ -351,22 +306,16 @@ class EpisodeWorker:
 
         with ExitStack() as stack:
             if job.folder and job.video and "rgb_array" in env.metadata.get("render_modes", ()):
-                film = video_path(job.folder, job.task, job.seed)
-                video = stack.enter_context(EpisodeVideo(film, spec.rate_hz))
+                video = stack.enter_context(EpisodeVideo(video_path(*place), spec.rate_hz))
                 names = [camera.name for camera in spec.cameras]
-                watchers.append(
-                    lambda seen, info: video.add(
-                        np.asarray(env.render()), {name: seen[name] for name in names}, info
-                    )
-                )
-            if (
-                job.folder
-                and job.picture
-                and isinstance(actor, PolicyActor)
-                and has_token_memory(actor.policy)
-            ):
-                memory = EpisodeMemory(actor)
-                watchers.append(memory.on_tick)
+
+                def film(seen: Mapping[str, np.ndarray], info: Mapping[str, Any]) -> None:
+                    video.add(np.asarray(env.render()), {name: seen[name] for name in names}, info)
+
+                watchers.append(film)
+            if job.folder and job.picture and isinstance(actor, PolicyActor):
+                memory = EpisodeMemory(actor) if has_token_memory(actor.policy) else None
+                watchers += [memory.on_tick] if memory else []
             outcome = run_episode(
                 env,
                 late,
@@ -378,12 +327,11 @@ class EpisodeWorker:
                 gap=condition.gap,
                 cue=condition.cue,
             )
-        if memory and job.folder:
-            memory.draw(memory_path(job.folder, job.task, job.seed), outcome, condition.cue)
-        if outcome.choice is None or probe.donor is None:
-            return outcome
-        donor = probe.donor
-        choice = replace(outcome.choice, donor_choice=donor.choice, donor_seed=donor.seed)
+        if memory:
+            memory.draw(memory_path(*place), outcome, condition.cue)
+        choice, donor = outcome.choice, probe.donor
+        if choice and donor:
+            choice = replace(choice, donor_choice=donor.choice, donor_seed=donor.seed)
         return replace(outcome, choice=choice)
 
     def close(self) -> None:
@@ -396,33 +344,24 @@ def _run_episodes(
     """Run all jobs under a progress bar and return their outcomes, in the order of `jobs`."""
     embeddings = _embed_instructions(facts, source, jobs)
     checkpoint = source if source in (EXPERT, UNTRAINED) else Path(source)
+    arguments = (facts.name, checkpoint, embeddings)
     pool = WorkerPool(
-        EpisodeWorker,
-        (facts.name, checkpoint, embeddings),
-        workers=command.workers,
-        ray=command.ray,
-        most=len(jobs),
+        EpisodeWorker, arguments, workers=command.workers, ray=command.ray, most=len(jobs)
     )
     progress = progress_bar(
-        TextColumn(label),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("{task.description}"),
+        TextColumn(label), BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}"),
         TimeRemainingColumn(),
-    )
+    )  # fmt: skip
     bar = progress.add_task("", total=len(jobs))
     outcomes: dict[int, Outcome] = {}
     successes: dict[str, list[bool]] = {}
     with progress, pool:
         for index, outcome in pool.run(jobs):
             outcomes[index] = outcome
-            job = jobs[index]
-            plain = job.condition == Condition()
-            group = job.task if plain else f"{job.task} {job.condition.folder}"
-            successes.setdefault(group, []).append(outcome.success)
-            shown = successes if len(successes) <= MOST_GROUPS else {group: successes[group]}
-            counts = [f"{name} {sum(each)}/{len(each)}" for name, each in shown.items()]
-            progress.update(bar, advance=1, description="  ".join(counts))
+            group = f"{jobs[index].task}, {jobs[index].condition.folder}"
+            each = successes.setdefault(group, [])
+            each.append(outcome.success)
+            progress.update(bar, advance=1, description=f"{group}: {sum(each)}/{len(each)}")
     return [outcomes[index] for index in range(len(jobs))]
 
 
@@ -436,16 +375,9 @@ def _embed_instructions(
     """
     if source == EXPERT:
         for condition in (job.condition for job in jobs):
-            if condition.probe != LIVE:
-                raise UserError(
-                    f"--probe {condition.probe} acts on a policy's memory, and the expert has none; name a "
-                    "checkpoint"
-                )
-            if condition.execution != NEWEST:
-                raise UserError(
-                    f"--execution {condition.execution} is for a policy that predicts chunks of actions, "
-                    "and the expert does not; name a checkpoint"
-                )
+            if condition.probe != LIVE or condition.execution != NEWEST:
+                given = f"--probe {condition.probe} --execution {condition.execution}"
+                raise UserError(f"{given}: the expert has no memory and predicts no chunks")
         facts.require_expert()
         return {}
     with cpu_threads(1):
@@ -457,7 +389,5 @@ def _embed_instructions(
         unknown = dict.fromkeys(text for text in texts if text not in known)
         if unknown and known:
             warning = not_trained_on(next(iter(unknown)), known)
-            print(
-                f"note: {warning}; instructions of these tasks that it does not know: {len(unknown)}"
-            )
+            print(f"note: {warning}; of these tasks it does not know {len(unknown)}")
         return {text: embed_instruction(text, policy.config.language_model) for text in unknown}

@@ -9,7 +9,7 @@ import gymnasium
 import mujoco
 import numpy as np
 
-from ttm.policy.errors import UserError
+from ttm.policy.errors import UserError, require_choice
 from ttm.sim.environment import EXECUTED
 from ttm.sim.kitchen import fetch
 from ttm.sim.kitchen.controller import FetchController
@@ -36,8 +36,7 @@ class KitchenExpert:
     """The scripted demonstrator: drives up, lines up and grasps, and then does what the task says.
 
     The task says what to grasp (`Task.grasp`) and what to do once it is held (`Task.carry`). The expert
-    looks at the simulator's state at every tick and keeps no state of its own, so that it recovers from
-    any disturbance, and can say in any state that a policy reached what it would do there.
+    keeps no state, so that it can say in any state that a policy reached what it would do there.
     """
 
     def __init__(self, world: KitchenWorld, task: Task):
@@ -50,15 +49,10 @@ class KitchenExpert:
         _, rotation = self.world.controller.gripper_pose()
         motion, closed = self._motion()
         limits_m = SPEC.actions[0]
-        return np.concatenate(
-            [
-                np.clip(motion.translation_m, limits_m.low, limits_m.high),
-                np.clip(0.5 * rotation.inverse().log(), -0.1, 0.1),
-                [0.0 if closed else 1.0],
-                motion.base,
-                [float(self.world.success)],
-            ]
-        ).astype(np.float32)
+        step_m = np.clip(motion.translation_m, limits_m.low, limits_m.high)
+        turn = np.clip(0.5 * rotation.inverse().log(), -0.1, 0.1)
+        action = [*step_m, *turn, float(not closed), *motion.base, float(self.world.success)]
+        return np.array(action, np.float32)
 
     def _motion(self) -> tuple[Motion, bool]:
         """Return how to move, and whether to close the gripper."""
@@ -85,11 +79,9 @@ class KitchenEnv(gymnasium.Env[dict[str, np.ndarray], np.ndarray]):
     """A Fetch robot in a kitchen, registered with Gymnasium as `ttm/Kitchen-v0`.
 
     It is a `ttm.sim.environment.PolicyEnv`. The seed of a reset determines which objects stand where,
-    which one the instruction names, and where the robot starts. A reset without a seed goes on with the
-    random numbers of the last one. Tasks of the memory suite hold the robot still until "go"
-    (`ttm.sim.tasks.memory.cue`). The reward is 1 in a tick in which the task is solved and 0 otherwise.
-
-    task: the task when `reset` is not told one.
+    which one the instruction names, and where the robot starts. Tasks of the memory suite hold the robot
+    still until "go" (`ttm.sim.tasks.memory.cue`). The reward is 1 in a tick in which the task is solved.
+    task: that of resets without one.
     """
 
     metadata = {"render_modes": ["rgb_array"], "render_fps": 5}  # noqa: RUF012  (Gymnasium's own attribute)
@@ -107,15 +99,13 @@ class KitchenEnv(gymnasium.Env[dict[str, np.ndarray], np.ndarray]):
         for vector in SPEC.proprioception:
             spaces[vector.name] = gymnasium.spaces.Box(-np.inf, np.inf, (vector.size,), np.float32)
         self.observation_space: gymnasium.spaces.Dict = gymnasium.spaces.Dict(spaces)  # type: ignore[assignment]
-        self.action_space: gymnasium.spaces.Box = gymnasium.spaces.Box(
-            *action_limits(), dtype=np.float32
-        )
+        low, high = action_limits()
+        self.action_space: gymnasium.spaces.Box = gymnasium.spaces.Box(low, high, dtype=np.float32)
 
     def _enter(self, task: str) -> None:
         """Make the named task the present one, in a scene that holds what it needs."""
         self.task: Task = load_task(task)
-        self._task_name = task
-        scene = type(self.task).add_to_scene
+        self._task_name, scene = task, type(self.task).add_to_scene
         if scene not in self._worlds:
             self._worlds[scene] = KitchenWorld(scene)
         self.world = self._worlds[scene]
@@ -157,7 +147,6 @@ class KitchenEnv(gymnasium.Env[dict[str, np.ndarray], np.ndarray]):
 
     @property
     def success(self) -> bool:
-        """Whether the task's predicate has held for `HOLD_TICKS` ticks."""
         return self.world.success
 
     def reset(
@@ -166,22 +155,19 @@ class KitchenEnv(gymnasium.Env[dict[str, np.ndarray], np.ndarray]):
         """Begin an episode and return its first observation and its info.
 
         Beside the options of `PolicyEnv`, there may be `instruction`, the text that the initial state must
-        ask for. Raises `UserError` if there is no such task or instruction, or if the task does not know
-        such an option.
+        ask for. Raises `UserError` if the task is unknown, or does not know an option.
         """
         super().reset(seed=seed)
         options = options or {}
         self._enter(options.get("task", self._default_task))
         wanted = options.get("instruction")
-        if wanted is not None and wanted not in self.task.instructions:
-            known = ", ".join(f"'{text}'" for text in self.task.instructions)
-            raise UserError(
-                f"no initial state of task '{self._task_name}' asks for '{wanted}'; it knows: {known}"
+        if wanted is not None:
+            require_choice(
+                f"the instruction of '{self._task_name}'", wanted, self.task.instructions
             )
-        while True:
+        self.world.begin(self._sample(options))
+        while wanted not in (None, self.instruction):
             self.world.begin(self._sample(options))
-            if wanted is None or self.instruction == wanted:
-                break
         self._held_ticks = self._lost_ticks = 0
         self._choice: str | None = None
         self.task.update(self.world)
@@ -192,12 +178,9 @@ class KitchenEnv(gymnasium.Env[dict[str, np.ndarray], np.ndarray]):
         start = self.task.sample(self.np_random)
         if isinstance(start, CueState):
             return start.with_options(options)
-        for name in OPTIONS:
-            if name in options:
-                raise UserError(
-                    f"task '{self._task_name}' shows no cue, so that it has no option '{name}'; "
-                    f"tasks that have one: {', '.join(self.task_groups['memory'])}"
-                )
+        if unknown := [name for name in OPTIONS if name in options]:
+            why = f"task '{self._task_name}' shows no cue, so that it has no option '{unknown[0]}'"
+            raise UserError(f"{why}; tasks that have one: {', '.join(self.task_groups['memory'])}")
         return start
 
     def step(
@@ -210,10 +193,7 @@ class KitchenEnv(gymnasium.Env[dict[str, np.ndarray], np.ndarray]):
         """
         action = np.asarray(action, dtype=np.float64)
         if action.shape != (SPEC.action_size,) or not np.isfinite(action).all():
-            raise UserError(
-                f"action {action} must be {SPEC.action_size} finite values; "
-                "see ttm.sim.kitchen.spec for their order"
-            )
+            raise UserError(f"action {action} must be {SPEC.action_size} finite values")
         if self.task.go(self.world):
             executed = np.clip(action, self.action_space.low, self.action_space.high)
             self.world.step(executed)
@@ -241,22 +221,13 @@ class KitchenEnv(gymnasium.Env[dict[str, np.ndarray], np.ndarray]):
         return self.task.predicate(self.world)
 
     def _info(self) -> dict[str, Any]:
-        info = {
-            "task": self._task_name,
-            "instruction": self.instruction,
-            "success": self.success,
-            "tick": self.world.tick,
-            "time_s": self.world.time_s,
-        }
-        if isinstance(self.task, CueTask):
-            start = start_of(self.world, CueState)
-            info |= {
-                "go": self.task.go(self.world),
-                "gap": start.gap,
-                "choice": self._choice,
-                "choices": start.choices,
-                "right_choice": self.goal,
-            }
+        world, task = self.world, self.task
+        info = {"task": self._task_name, "instruction": self.instruction, "success": self.success}
+        info |= {"tick": world.tick, "time_s": world.time_s}
+        if isinstance(task, CueTask):
+            start = start_of(world, CueState)
+            info |= {"go": task.go(world), "gap": start.gap, "choice": self._choice}
+            info |= {"choices": start.choices, "right_choice": self.goal}
         return info
 
     def observe(self) -> dict[str, np.ndarray]:

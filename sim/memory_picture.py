@@ -102,23 +102,16 @@ class MemoryTrace:
     @cached_property
     def shares(self) -> dict[Which, dict[str, Floats]]:
         """Direction -> source -> (T,) its share at every tick."""
-        found = {}
+        groups = {vector.name: PROPRIOCEPTION for vector in self.spec.proprioception}
+        groups |= dict.fromkeys(SIGHT_SOURCES, SIGHT)
+        found: dict[Which, dict[str, Floats]] = {}
         for which in self.directions:
-            ticks = [
-                tick.read_shares() if which == "read" else tick.write_shares()
-                for tick in self.attention
-            ]
-            names = [vector.name for vector in self.spec.proprioception]
-            members = {MEMORY: [MEMORY], **{camera: [camera] for camera in self.frames}}
-            members |= {PROPRIOCEPTION: names} if names else {}
-            members |= {SIGHT: list(SIGHT_SOURCES)} if SIGHT_SOURCES[0] in ticks[0] else {}
-            members |= {
-                name: [name] for name in (PREVIOUS_ACTION, INSTRUCTION, OUTPUTS) if name in ticks[0]
-            }
-            found[which] = {
-                source: np.array([sum(tick[name] for name in parts) for tick in ticks], np.float32)
-                for source, parts in members.items()
-            }
+            sums = found[which] = {}
+            ticks = [tick.shares(which) for tick in self.attention]
+            for name in ticks[0]:
+                share = np.array([tick[name] for tick in ticks], np.float32)
+                source = groups.get(name, name)
+                sums[source] = sums[source] + share if source in sums else share
         return found
 
     @cached_property
@@ -173,9 +166,8 @@ def trace_memory(
     runner = PolicyRunner(policy, engine="torch")  # hooks see only PyTorch's modules
     runner.reset(seen.instruction, embedding=seen.embedding)
     attention, norms = [], []
-    num_ticks = len(next(iter(seen.observations.values())))
     with record_attention(policy) as record:
-        for tick in each(range(num_ticks)):
+        for tick in each(range(len(next(iter(seen.observations.values()))))):
             now = {name: values[tick] for name, values in seen.observations.items()}
             runner.step(now, delay_s=seen.delay_s)
             if seen.executed is not None:
@@ -189,20 +181,17 @@ class EpisodeMemory:
     """Collects what a policy sees in an episode, to draw what its memory did in a replay by PyTorch."""
 
     def __init__(self, actor: PolicyActor) -> None:
-        self._actor, spec = actor, actor.policy.spec
-        names = [camera.name for camera in spec.cameras]
-        names += [vector.name for vector in spec.proprioception]
+        self._actor = actor
+        names = actor.policy.spec.observation_names
         self._seen: dict[str, list[npt.NDArray[Any]]] = {name: [] for name in names}
         self._executed: list[Floats] = []
-        self._began = False
 
     def on_tick(self, observation: Mapping[str, np.ndarray], info: Mapping[str, Any]) -> None:
         """Keep a copy of the observation; see `ttm.sim.rollout.OnTick`."""
         for name, values in self._seen.items():
             values.append(np.array(observation[name]))
-        if EXECUTED in info and self._began:  # before the first tick, nothing was executed
+        if EXECUTED in info and info["tick"]:  # before the first tick, nothing was executed
             self._executed.append(np.array(info[EXECUTED], np.float32))
-        self._began = True
 
     def draw(self, path: Path, outcome: Outcome, cue: CueName) -> None:
         """Write the picture of the episode that ended with `outcome`, and in which the cue was `cue`."""
@@ -294,9 +283,7 @@ def heat_over(
     frame: (H, W, 3), shares: (h, w) -> (*size, 3) uint8. top: the share of the brightest heat.
     """
     image = Image.fromarray(frame).convert("L").resize((size[1], size[0]), Image.Resampling.BICUBIC)
-    rows, columns = (
-        _between_cells(frame.shape[axis], shares.shape[axis], size[axis]) for axis in (0, 1)
-    )
+    rows, columns = map(_between_cells, frame.shape[:2], shares.shape, size)
     level = np.clip(rows @ shares @ columns.T / top, 0, 1) ** HEAT_POWER
     return _blend(np.asarray(image, np.float32), level, which)
 
@@ -315,11 +302,8 @@ def heat_scale(
 
 def source_colours(trace: MemoryTrace) -> dict[str, str]:
     """Return source -> colour, in the order in which the sources are stacked."""
-    return {
-        MEMORY: MEMORY_COLOUR,
-        **dict(zip(trace.frames, cycle(CAMERA_COLOURS), strict=False)),
-        **OTHER_COLOURS,
-    }
+    cameras = dict(zip(trace.frames, cycle(CAMERA_COLOURS), strict=False))
+    return {MEMORY: MEMORY_COLOUR, **cameras, **OTHER_COLOURS}
 
 
 def source_label(source: str, which: Which, trace: MemoryTrace) -> str:
@@ -333,20 +317,15 @@ def source_label(source: str, which: Which, trace: MemoryTrace) -> str:
 
 def stack_shares(axes: Axes, trace: MemoryTrace, which: Which) -> list[Patch]:
     """Stack the shares of all sources at all ticks; return legend handles, the topmost first."""
+    shares, colours = trace.shares[which], source_colours(trace)
+    stacked = np.pad(list(shares.values()), ((0, 0), (0, 1)), mode="edge")
+    style: dict[str, Any] = {"step": "post", "edgecolor": "white", "lw": 0.4}
     edges = np.arange(trace.num_ticks + 1) - 0.5
-    below = np.zeros(trace.num_ticks + 1)
-    colours, handles = source_colours(trace), []
-    for source, share in trace.shares[which].items():
-        above = below + np.append(share, share[-1])
-        axes.fill_between(
-            edges, below, above, step="post", facecolor=colours[source], edgecolor="white", lw=0.4
-        )
-        label = f"{source_label(source, which, trace)}  {share.mean():.0%}"
-        handles.append(Patch(facecolor=colours[source], label=label))
-        below = above
+    axes.stackplot(edges, stacked, colors=[colours[source] for source in shares], **style)
     axes.set(ylim=(0, 1), yticks=(0, 0.5, 1))
     axes.yaxis.set_major_formatter(PercentFormatter(1))
-    return handles[::-1]
+    labels = {s: f"{source_label(s, which, trace)}  {shares[s].mean():.0%}" for s in shares}
+    return [Patch(facecolor=colours[s], label=label) for s, label in labels.items()][::-1]
 
 
 def _between_cells(pixels: int, cells: int, size: int) -> np.ndarray:
@@ -381,17 +360,16 @@ EXPLANATION = (
 
 def draw_strip(trace: MemoryTrace, columns: int = 8) -> Figure:
     """Draw the camera images at up to `columns` evenly chosen ticks, above charts of all ticks."""
-    shown = np.linspace(0, trace.num_ticks - 1, min(trace.num_ticks, columns)).round()
-    ticks = [int(tick) for tick in shown]
+    count = min(trace.num_ticks, columns)
+    ticks = np.linspace(0, trace.num_ticks - 1, count).round().astype(int).tolist()
     tile = CONTENT / columns - GAP
     heights = {c: tile * frames.shape[1] / frames.shape[2] for c, frames in trace.frames.items()}
     rows = 1 + len(trace.directions)
     images = sum(rows * (height + GAP) + CAMERA_GAP for height in heights.values())
-    charts: dict[str, Callable[[Page, MemoryTrace, Axes, float], None]] = {
-        TITLES[which]: partial(_draw_shares, which=which) for which in trace.directions
-    }
-    kept = "Slots that erase-and-add wrote to" if trace.erase_add else KEPT
-    charts |= {kept: _draw_slots, "Size of the memory: Euclidean norm of its tokens": _draw_norms}
+    charts: dict[str, Callable[[Page, MemoryTrace, Axes, float], None]]
+    charts = {TITLES[which]: partial(_draw_shares, which=which) for which in trace.directions}
+    charts["Slots that erase-and-add wrote to" if trace.erase_add else KEPT] = _draw_slots
+    charts["Size of the memory: Euclidean norm of its tokens"] = _draw_norms
     height = HEADER + images + len(charts) * (CHART + CHART_GAP) + FOOTER
     page = Page(LEFT + CONTENT + RIGHT, height)
     middles = [LEFT + (column + 0.5) * CONTENT / len(ticks) for column in range(len(ticks))]
@@ -402,9 +380,8 @@ def draw_strip(trace: MemoryTrace, columns: int = 8) -> Figure:
         for row, which in enumerate((None, *trace.directions)):
             label, weight = (f"{camera} camera", "bold") if which is None else (VERBS[which], None)
             at = top + row * (height + GAP)
-            page.text(
-                LEFT - 0.15, at + height / 2, label, 11, ha="right", va="center", weight=weight
-            )
+            style = {"ha": "right", "va": "center", "weight": weight}
+            page.text(LEFT - 0.15, at + height / 2, label, 11, **style)
             for tick, middle in zip(ticks, middles, strict=True):
                 image = trace.pixels(camera, which, tick, pixels)
                 page.image(middle - tile / 2, at, tile, height, image)

@@ -8,7 +8,6 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from importlib import resources
 from pathlib import Path
 from typing import Any
 from xml.sax.saxutils import escape
@@ -33,9 +32,7 @@ LONGEST_NAME = 36
 def write_page(path: Path, template: str, **values: Any) -> Path:
     """Write the page that a template of `ttm.sim.assets` makes of `values` to `path`, and return that."""
     environment = jinja2.Environment(
-        loader=jinja2.FunctionLoader(
-            lambda name: resources.files("ttm.sim.assets").joinpath(name).read_text("utf-8")
-        ),
+        loader=jinja2.PackageLoader("ttm.sim", "assets"),
         autoescape=True,
         trim_blocks=True,
         lstrip_blocks=True,
@@ -83,70 +80,45 @@ def draw_rates(measures: Mapping[str, Sequence[Point]]) -> str:
     rows = max(1, math.ceil(len(measures) / IN_A_ROW))
     columns = math.ceil(len(measures) / rows)
     figure = Figure(figsize=(4.2 * columns + names, height * rows), layout="constrained")
+    words = []
     for number, (name, each) in enumerate(measures.items()):
-        axes = figure.add_subplot(rows, columns, number + 1)
+        first = figure.axes[0] if over_gaps and number else None
+        axes = figure.add_subplot(rows, columns, number + 1, sharex=first)
         axes.set_title(name, fontsize=10, loc="left")
         axes.spines[["top", "right"]].set_visible(False)
         (_draw_over_gaps if over_gaps else _draw_side_by_side)(axes, each, series)
         if number % columns and not over_gaps:
             axes.tick_params(labelleft=False)
+        for point in each:
+            where = "" if point.gap is None else f" at gap {point.gap}"
+            share = f"{100 * point.rate.rate:.0f} % of {point.rate.episodes}"
+            words.append(f"{name}, {point.series}{where}: {share}")
     if over_gaps:
-        _share_gaps(figure.axes, points)
+        figure.axes[0].set_xticks(sorted({point.gap for point in points if point.gap is not None}))
         handles = figure.axes[0].get_legend_handles_labels()
         figure.legend(*handles, loc="outside lower center", ncols=4, frameon=False)
-    in_words = [
-        f"{name}, {point.series}{'' if point.gap is None else f' at gap {point.gap}'}: "
-        f"{100 * point.rate.rate:.0f} % of {point.rate.episodes}"
-        for name, each in measures.items()
-        for point in each
-    ]
-    return _to_svg(figure, "\n".join(in_words))
+    return _to_svg(figure, "\n".join(words))
 
 
 def _draw_over_gaps(axes: Axes, points: Sequence[Point], series: Sequence[str]) -> None:
+    style: dict[str, Any] = {"markersize": 4, "linewidth": 1.4, "elinewidth": 0.9, "capsize": 2}
     for place, name in enumerate(series):
-        of_series = sorted(
-            (p for p in points if p.series == name and p.gap is not None), key=lambda p: p.gap or 0
-        )
-        # Small shifts keep bars of equal rates apart.
-        shift = 0.25 * (place - (len(series) - 1) / 2)
-        axes.errorbar(
-            [(p.gap or 0) + shift for p in of_series],
-            [100 * p.rate.rate for p in of_series],
-            yerr=_bars(of_series),
-            color=f"C{place % 10}",
-            marker=MARKERS[place % len(MARKERS)],
-            markersize=4,
-            linewidth=1.4,
-            elinewidth=0.9,
-            capsize=2,
-            label=_shortened(name),
-        )
+        found = [(p.gap, p.rate) for p in points if p.series == name and p.gap is not None]
+        found.sort(key=lambda each: each[0])
+        shift = 0.25 * (place - (len(series) - 1) / 2)  # keeps bars of equal rates apart
+        gaps, rates = [gap + shift for gap, _ in found], [rate for _, rate in found]
+        look = {"color": f"C{place % 10}", "marker": MARKERS[place % len(MARKERS)], **style}
+        heights = [100 * rate.rate for rate in rates]
+        axes.errorbar(gaps, heights, yerr=_bars(rates), label=_shortened(name), **look)
     axes.set(xlabel="gap (ticks)", ylabel="% of episodes", ylim=(-3, 103))
     axes.grid(axis="y", linewidth=0.4, alpha=0.6)
 
 
-def _share_gaps(panels: Sequence[Axes], points: Sequence[Point]) -> None:
-    """Let all panels show the same gaps at the same places, also those with points at some of them only."""
-    gaps = sorted({point.gap for point in points if point.gap is not None})
-    lows, highs = zip(*(axes.get_xlim() for axes in panels), strict=True)
-    margin = 0.05 * (gaps[-1] - gaps[0])
-    limits = min(gaps[0] - margin, *lows), max(gaps[-1] + margin, *highs)
-    for axes in panels:
-        axes.set(xticks=gaps, xlim=limits)
-
-
 def _draw_side_by_side(axes: Axes, points: Sequence[Point], series: Sequence[str]) -> None:
+    style: dict[str, Any] = {"color": "C0", "marker": "o", "markersize": 5, "elinewidth": 1.6}
     for point in points:
-        axes.errorbar(
-            100 * point.rate.rate,
-            series.index(point.series),
-            xerr=_bars([point]),
-            color="C0",
-            marker="o",
-            markersize=5,
-            elinewidth=1.6,
-        )
+        place, rate = series.index(point.series), point.rate
+        axes.errorbar(100 * rate.rate, place, xerr=_bars([rate]), **style)
     axes.set_yticks(range(len(series)), [_shortened(name) for name in series])
     axes.set(ylim=(len(series) - 0.5, -0.5), xlim=(-3, 103), xlabel="% of episodes")
     axes.grid(axis="x", linewidth=0.4, alpha=0.6)
@@ -156,11 +128,11 @@ def _shortened(name: str) -> str:
     return name if len(name) <= LONGEST_NAME else "…" + name[1 - LONGEST_NAME :]
 
 
-def _bars(points: Sequence[Point]) -> list[list[float]]:
+def _bars(rates: Sequence[Rate]) -> list[list[float]]:
     """Return how far the intervals reach below and above the rates, in per cent."""
     # The differences of rounded numbers must not fall below 0.
-    below = [max(0.0, 100 * (p.rate.rate - p.rate.interval[0])) for p in points]
-    above = [max(0.0, 100 * (p.rate.interval[1] - p.rate.rate)) for p in points]
+    below = [max(0.0, 100 * (rate.rate - rate.interval[0])) for rate in rates]
+    above = [max(0.0, 100 * (rate.interval[1] - rate.rate)) for rate in rates]
     return [below, above]
 
 

@@ -76,10 +76,9 @@ def run_to_go(
         observation, info, over = step(trial.env, actor, actor.act(observation))
         tick += 1
     if not info["go"]:
-        longer = "the environment more time" if over else "more --max-ticks"
         raise UserError(
             f"task '{trial.task}', initial state {seed}: the episode ended after {tick} ticks, before "
-            f"the robot could act; give a shorter --gap, or {longer}"
+            "the robot could act; give a shorter --gap, or more --max-ticks"
         )
     return tick, info
 

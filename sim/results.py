@@ -29,9 +29,7 @@ Measure = Literal["success", "choice"]
 def wilson_interval(successes: int, episodes: int) -> tuple[float, float]:
     """Return the interval of rates that are compatible with `successes` of `episodes` (Wilson, 1927)."""
     if not 0 <= successes <= episodes:
-        raise ValueError(
-            f"{successes} successes of {episodes} episodes: give a number from 0 to {episodes}"
-        )
+        raise ValueError(f"{successes} successes of {episodes} episodes")
     if episodes == 0:
         return 0.0, 1.0
     z = NormalDist().inv_cdf(0.5 + CONFIDENCE / 2)
@@ -41,8 +39,7 @@ def wilson_interval(successes: int, episodes: int) -> tuple[float, float]:
     half = z / scale * math.sqrt(rate * (1 - rate) / episodes + z**2 / (4 * episodes**2))
     # At the ends the closed form is exact except for rounding, which must not give -1e-17.
     low = 0.0 if successes == 0 else centre - half
-    high = 1.0 if successes == episodes else centre + half
-    return low, high
+    return low, 1.0 if successes == episodes else centre + half
 
 
 @dataclass(frozen=True)
@@ -58,24 +55,12 @@ class PairedTest:
 
 
 def mcnemar_exact(first: Sequence[bool], second: Sequence[bool]) -> PairedTest:
-    """Return McNemar's test with the exact binomial distribution.
-
-    Element i of both sequences is the outcome from the same initial state; only states on which the two
-    differ count. Raises `ValueError` if the lengths differ.
-    """
+    """Return McNemar's test, with the exact binomial distribution, of outcomes from the same states."""
     pairs = [(bool(a), bool(b)) for a, b in zip(first, second, strict=True)]
-    only_first, only_second = pairs.count((True, False)), pairs.count((False, True))
-    differing = only_first + only_second
-    tail = (
-        sum(math.comb(differing, k) for k in range(min(only_first, only_second) + 1)) / 2**differing
-    )
-    return PairedTest(
-        both=pairs.count((True, True)),
-        only_first=only_first,
-        only_second=only_second,
-        neither=pairs.count((False, False)),
-        p_value=min(1.0, 2 * tail),
-    )
+    both, neither = pairs.count((True, True)), pairs.count((False, False))
+    ours, theirs = pairs.count((True, False)), pairs.count((False, True))
+    tail = sum(math.comb(ours + theirs, k) for k in range(min(ours, theirs) + 1))
+    return PairedTest(both, ours, theirs, neither, min(1.0, 2 * tail / 2 ** (ours + theirs)))
 
 
 @dataclass(frozen=True)
@@ -132,16 +117,28 @@ class TaskResult:
         return Rate(sum(choice.follows_donor for choice in made), len(made)) if made else None
 
     @property
+    def rates(self) -> dict[str, Rate]:
+        """Name -> rate, of those that the task has."""
+        choices = {"right choice": self.choices, "donor's choice": self.donor_choices}
+        known = {name: rate for name, rate in choices.items() if rate}
+        return {"success": self.success, **known}
+
+    @property
+    def by_instruction(self) -> dict[str, Rate]:
+        """Instruction -> its successes."""
+        found: dict[str, list[bool]] = {}
+        for outcome in sorted(self.outcomes, key=lambda outcome: outcome.instruction):
+            found.setdefault(outcome.instruction, []).append(outcome.success)
+        return {text: Rate(sum(each), len(each)) for text, each in found.items()}
+
+    @property
     def median_ticks(self) -> float | None:
         """Median number of ticks of the successful episodes, None if there are none."""
         ticks = [outcome.ticks for outcome in self.outcomes if outcome.success]
         return float(median(ticks)) if ticks else None
 
     def __str__(self) -> str:
-        parts = [f"{self.task}: {self.success}"]
-        parts += [f"right choice {self.choices}"] if self.choices else []
-        parts += [f"the donor's choice {self.donor_choices}"] if self.donor_choices else []
-        return "; ".join(parts)
+        return f"{self.task}: " + "; ".join(f"{name} {rate}" for name, rate in self.rates.items())
 
 
 @dataclass(frozen=True)
@@ -186,25 +183,22 @@ class Evaluation:
 
 
 def _task_json(result: TaskResult) -> dict[str, Any]:
-    rates = {"choices": result.choices, "donor_choices": result.donor_choices}
-    outcomes = [asdict(outcome) for outcome in result.outcomes]
-    for outcome in outcomes:  # keys that say nothing are left out
-        del outcome["task"]
-        if outcome["choice"] is None:
-            del outcome["choice"]
-    return {
+    data: dict[str, Any] = {
         "episodes": result.episodes,
         "successes": result.successes,
         "rate": result.success.rate,
-        "interval": list(result.success.interval),
+        "interval": result.success.interval,
         "median_ticks": result.median_ticks,
-        **{
-            name: {"count": rate.count, "rate": rate.rate, "interval": list(rate.interval)}
-            for name, rate in rates.items()
-            if rate
-        },
-        "outcomes": outcomes,
     }
+    for name in ("choices", "donor_choices"):
+        if rate := getattr(result, name):
+            data[name] = {"count": rate.count, "rate": rate.rate, "interval": rate.interval}
+    data["outcomes"] = [asdict(outcome) for outcome in result.outcomes]
+    for outcome in data["outcomes"]:  # keys that say nothing are left out
+        del outcome["task"]
+        if outcome["choice"] is None:
+            del outcome["choice"]
+    return data
 
 
 def load_evaluation(path: Path) -> Evaluation:
@@ -221,19 +215,13 @@ def load_evaluation(path: Path) -> Evaluation:
             name: TaskResult(name, tuple(_outcome(name, outcome) for outcome in task["outcomes"]))
             for name, task in data["tasks"].items()
         }
-        return Evaluation(
-            data["checkpoint"],
-            data["sha256"],
-            data["first_seed"],
-            data["max_ticks"],
-            tasks,
-            data.get("environment", KITCHEN),
-            Condition(**{f.name: data[f.name] for f in fields(Condition) if f.name in data}),
-        )
+        names = ("checkpoint", "sha256", "first_seed", "max_ticks")
+        facts = {name: data[name] for name in names} | {"tasks": tasks}
+        condition = {f.name: data[f.name] for f in fields(Condition) if f.name in data}
+        environment = data.get("environment", KITCHEN)
+        return Evaluation(**facts, environment=environment, condition=Condition(**condition))
     except (KeyError, TypeError, AttributeError, UnicodeDecodeError, json.JSONDecodeError) as error:
-        raise UserError(
-            f"{file}: not the result of an evaluation ({error!r}); make it with ttm evaluate"
-        ) from error
+        raise UserError(f"{file}: not the result of an evaluation ({error!r})") from error
 
 
 def _outcome(task: str, data: Mapping[str, Any]) -> Outcome:
@@ -254,8 +242,7 @@ def compare(
     for name in [name for name in second.tasks if name in first.tasks]:
         ours = _by_state(first.tasks[name].outcomes, measure)
         theirs = _by_state(second.tasks[name].outcomes, measure)
-        shared = sorted(ours.keys() & theirs.keys())
-        if shared:
+        if shared := ours.keys() & theirs.keys():
             tests[name] = mcnemar_exact([ours[s] for s in shared], [theirs[s] for s in shared])
     return tests
 
@@ -269,17 +256,6 @@ def _by_state(outcomes: Sequence[Outcome], measure: Measure) -> dict[tuple[int, 
     for outcome in outcomes:
         choice = outcome.choice
         state = (outcome.seed, outcome.instruction, choice.right_choice if choice else "")
-        if measure == "success":
-            found[state] = outcome.success
-        elif choice:
-            found[state] = choice.is_right
+        if choice or measure == "success":
+            found[state] = choice.is_right if choice and measure == "choice" else outcome.success
     return found
-
-
-def describe_test(test: PairedTest, first: str, second: str) -> str:
-    """Return one line that says which of the two was better on how many states, with the p-value."""
-    shared = test.both + test.neither + test.only_first + test.only_second
-    return (
-        f"of {shared} initial states both solved {test.both}, only {first} {test.only_first}, "
-        f"only {second} {test.only_second}; McNemar's exact p = {test.p_value:.2g}"
-    )

@@ -25,10 +25,8 @@ SHIPPED_CHECKPOINT = Path(__file__).resolve().parent / "assets" / "kitchen.safet
 def default_checkpoint() -> Path:
     """Return the path of the shipped policy. Raises `UserError` if this installation lacks it."""
     if not SHIPPED_CHECKPOINT.is_file():
-        raise UserError(
-            f"{SHIPPED_CHECKPOINT} is missing; install from a whole clone of the repository, "
-            "or name a checkpoint of your own with --checkpoint"
-        )
+        missing = f"{SHIPPED_CHECKPOINT} is missing; install from a whole clone of the repository"
+        raise UserError(f"{missing}, or give --checkpoint")
     return SHIPPED_CHECKPOINT
 
 
@@ -41,7 +39,5 @@ def checkpoint_path(named: str | Path) -> Path:
         return default_checkpoint()
     path = Path(named)
     if not path.is_file():
-        raise UserError(
-            f"{path}: no such checkpoint; give the .safetensors file that `ttm train` wrote, or {SHIPPED}"
-        )
+        raise UserError(f"{path}: no such checkpoint; give a .safetensors file, or {SHIPPED}")
     return path

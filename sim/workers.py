@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import ExitStack, closing
-from importlib import import_module
+from importlib import import_module, resources
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from itertools import islice
@@ -78,10 +78,7 @@ def _code() -> str:
     """Return a hash of the files that `SOURCES` names."""
     digest = hashlib.sha256()
     for package in CODE:
-        spec = find_spec(package)
-        assert spec is not None
-        assert spec.submodule_search_locations
-        folder = Path(spec.submodule_search_locations[0])
+        folder = Path(str(resources.files(package)))
         for path in sorted(path for pattern in SOURCES for path in folder.rglob(pattern)):
             digest.update(str(path.relative_to(folder)).encode() + path.read_bytes())
     return digest.hexdigest()[:12]
@@ -220,21 +217,11 @@ def _start(make_worker: MakeWorker, arguments: tuple[Any, ...]) -> None:
 class WorkerPool:
     """Workers that share jobs; a context manager.
 
-    Parameters
-    ----------
-    make_worker : callable
-        A class or function at the top level of a module. Each process calls it once.
-    arguments : tuple
-        What it is called with. A `Path` is that of a file, of which other machines get a copy.
-    workers : int, optional
-        Number of processes, of which a single one is this process; with Ray, the most jobs at once.
-        None for one for each core that may be used here, or of the cluster.
-    ray : str, optional
-        Address of a Ray cluster whose machines run the jobs in place of this one.
-    most : int, optional
-        The number of jobs, if it is known: more processes are not started.
-    advice : str
-        What to add to the error message if a process dies.
+    make_worker: what each process calls once, with `arguments`; a `Path` in them is that of a file, of which
+    other machines get a copy. workers: the number of processes, of which a single one is this process; with
+    Ray, the most jobs at once; None for one for each core that may be used here, or of the cluster. ray: the
+    address of a Ray cluster whose machines run the jobs. most: the number of jobs, if it is known. advice:
+    what to add to the error message if a process dies.
     """
 
     def __init__(
@@ -251,10 +238,7 @@ class WorkerPool:
         self._workers: Workers
         if ray is not None:
             if find_spec("ray") is None:
-                raise UserError(
-                    "--ray needs Ray, which is not installed; run: "
-                    'pip install "ttm-policy-stack[cluster]"'
-                )
+                raise UserError('--ray needs Ray; run: pip install "ttm-policy-stack[cluster]"')
             # Imported here, since Ray is large and optional.
             make_cluster = import_module("ttm.sim.cluster").Cluster
             self._workers = make_cluster(make_worker, arguments, ray, workers, advice)

@@ -63,8 +63,7 @@ def _cores() -> dict[str, Any]:
     for name, entry in registry.CORES.items():
         module, _, kind = entry.config.partition(":")
         made[name] = getattr(import_module(module), kind)()
-    for name, variant in registry.VARIANTS.items():
-        made[name] = replace(made[variant.kind], **variant.fields)
+    made["none"] = replace(made["ttm"], memory=False)
     for fields in (
         {"write": "ring", "read": "attend"},
         {"write": "gated"},

@@ -22,21 +22,12 @@ from ttm.policy.checkpoint import load_checkpoint, save_checkpoint
 from ttm.policy.errors import UserError, options, require_above_0, require_at_least, require_at_most
 from ttm.sim.actors import resolve_checkpoint
 from ttm.sim.collect import CollectCommand
-from ttm.sim.compare import Comparison, Entry, print_comparison
+from ttm.sim.compare import Comparison, Entry, Fact, print_comparison, write_report
 from ttm.sim.condition import LIVE, Condition
 from ttm.sim.evaluation import evaluate, evaluate_conditions
 from ttm.sim.kitchen.rendering import require_rendering
 from ttm.sim.pages import video_path
-from ttm.sim.report import Fact, Section, write_report
-from ttm.sim.results import (
-    VIDEOS,
-    Evaluation,
-    Rate,
-    TaskResult,
-    compare,
-    describe_test,
-    load_evaluation,
-)
+from ttm.sim.results import VIDEOS, Evaluation, Rate, TaskResult, load_evaluation
 from ttm.sim.tasks.table import SKILL_NAMES, instructions_of
 from ttm.sim.workers import usable_cores
 from ttm.training.network import with_vision_kept
@@ -155,18 +146,17 @@ class Demo:
             self.steps.note(f"{MEMORY_TASK} is left out", self.problem)
         else:
             chapter = self._compare_memories()
-        for task, test in compare(before, after).items():
-            print(f"{task}: {describe_test(test, 'before', 'after')}")
-        sections = [
-            Section("before", before, self.out / "before" / VIDEOS),
-            Section("after", after, self.out / "after" / VIDEOS),
-            Section("after, over ROS 2", ros, self.out / "ros" / VIDEOS),
+        entries = [
+            Entry("before", before, self.out / "before" / VIDEOS),
+            Entry("after", after, self.out / "after" / VIDEOS),
+            Entry("after, over ROS 2", ros, self.out / "ros" / VIDEOS),
         ]
+        print_comparison(entries)
         seconds = time.monotonic() - begun_s
         title = "From demonstrations to a closed loop"
         introduction = DEMO_INTRODUCTION.format(start=Path(self.checkpoint).name)
         facts = [*self.steps.facts, Fact("all together", "", seconds)]
-        path = write_report(self.out / "report.html", title, sections, facts, introduction, chapter)
+        path = write_report(self.out / "report.html", title, entries, facts, introduction, chapter)
         print(f"\nDone in {seconds / 60:.1f} minutes. Open the report in a browser: {path}")
         return 0
 

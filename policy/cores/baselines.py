@@ -43,8 +43,7 @@ class LstmCore(SequenceCore):
         i, f, g, o = W x + U h    c' = sigmoid(f) c + sigmoid(i) tanh(g)    h' = sigmoid(o) tanh(c')
 
     The LSTM is that with a forget gate (Hochreiter and Schmidhuber 1997; Gers et al. 2000).
-    The state is {"hidden", "cell"}, (B, L, r, D) each. The slots do not exchange information here;
-    a learned embedding tells the shared weights which slot they process.
+    The state is {"hidden", "cell"}, (B, L, r, D) each. A learned embedding tells the slots apart.
     """
 
     def __init__(self, width: int, num_inputs: int, config: LstmConfig) -> None:
@@ -65,10 +64,9 @@ class LstmCore(SequenceCore):
         """Run one tick by plain matrix products, which are faster than `nn.LSTM` for one tick."""
         x = self.norm(self.read(tokens) + self.slot)  # (B, r, D)
         hidden, cell = [], []
-        layers = zip(
-            self.lstm.all_weights, state["hidden"].unbind(1), state["cell"].unbind(1), strict=True
-        )
-        for (input_weight, hidden_weight, input_bias, hidden_bias), h, c in layers:
+        before = state["hidden"].unbind(1), state["cell"].unbind(1)
+        for weights, h, c in zip(self.lstm.all_weights, *before, strict=True):
+            input_weight, hidden_weight, input_bias, hidden_bias = weights
             gates = F.linear(x, input_weight, input_bias) + F.linear(h, hidden_weight, hidden_bias)
             i, f, g, o = gates.chunk(4, dim=-1)
             c = f.sigmoid() * c + i.sigmoid() * g.tanh()
@@ -83,8 +81,7 @@ class LstmCore(SequenceCore):
     ) -> tuple[Tensor, CoreState]:
         """Call `nn.LSTM` once for each stretch of ticks in which no episode starts."""
         batch, ticks = tokens.shape[:2]
-        x = self.norm(self.read_all(tokens) + self.slot)  # (B, T, r, D)
-        x = x.transpose(1, 2).flatten(0, 1)  # (B * r, T, D)
+        x = self.norm(self.read_all(tokens) + self.slot).transpose(1, 2).flatten(0, 1)
         initial = self.initial_state(batch)
         state = initial if state is None else state
         starts = [] if episode_start is None else episode_start.any(dim=0).nonzero()[:, 0].tolist()
@@ -145,8 +142,7 @@ class RecurrentTransformer(SequenceCore):
         return {"memory": self.initial_memory.repeat(batch_size, 1, 1)}
 
     def step(self, tokens: Tensor, state: CoreState) -> tuple[Tensor, CoreState]:
-        joined = torch.cat([state["memory"], self.read(tokens)], dim=1)  # (B, m + r, D)
-        joined = self.encoder(joined)
+        joined = self.encoder(torch.cat([state["memory"], self.read(tokens)], dim=1))
         return joined[:, self.memory_size :], {"memory": joined[:, : self.memory_size]}
 
 
@@ -190,17 +186,15 @@ class TemporalMixerConfig(WindowedConfig):
 
 
 class WindowedCore(SequenceCore):
-    """Process the summaries of the last W ticks, and return the tokens of the newest tick.
+    """Process the summaries of the last W ticks, each with a learned embedding of its age.
 
-    The state is {"frames": (B, W - 1, r, D)}: the summaries of the ticks before, oldest first, and
-    zeros for ticks before the start of the episode. A learned embedding of their age is added to
-    all summaries.
+    The outputs are the tokens of the newest tick. The state is {"frames": (B, W - 1, r, D)}: the summaries
+    of the ticks before, oldest first, and zeros for ticks before the start of the episode.
     """
 
     def __init__(
         self, width: int, num_inputs: int, config: WindowedConfig, processor: nn.Module
     ) -> None:
-        """`processor` maps (B, W * r, D) to the same shape."""
         super().__init__(width, num_inputs, config)
         self.window, self.width = config.window, width
         self.age = nn.Parameter(torch.randn(config.window, 1, width) * 0.02)
@@ -216,20 +210,17 @@ class WindowedCore(SequenceCore):
     def forward(
         self, tokens: Tensor, state: CoreState | None = None, episode_start: Tensor | None = None
     ) -> tuple[Tensor, CoreState]:
-        """Process the windows of all ticks at once; see `TemporalCore.forward`."""
         state = self.initial_state(tokens.shape[0]) if state is None else state
         frames = torch.cat([state["frames"], self.read_all(tokens)], dim=1)  # (B, W - 1 + T, r, D)
         windows = frames.unfold(1, self.window, 1).movedim(-1, 2)  # (B, T, W, r, D)
         if episode_start is not None:
-            number = _episode_numbers(episode_start, self.window - 1)
-            number = number.unfold(1, self.window, 1)  # (B, T, W)
-            same = number == number[..., -1:]
+            number = _episode_numbers(episode_start, self.window - 1).unfold(1, self.window, 1)
+            same = number == number[..., -1:]  # (B, T, W)
             windows = torch.where(same[..., None, None], windows, 0)
         outputs = self._process(windows.flatten(0, 1))
         return outputs.view(*tokens.shape[:2], *outputs.shape[1:]), {"frames": windows[:, -1, 1:]}
 
     def _process(self, frames: Tensor) -> Tensor:
-        """Map frames of shape (B, W, r, D) to the outputs of the newest tick, (B, r, D)."""
         return self.processor((frames + self.age).flatten(1, 2))[:, -self.num_outputs :]
 
 
@@ -265,14 +256,11 @@ class CausalTransformer(SequenceCore):
         self.window, self.width = config.window, width
         self.head_size = head_size(width, config.num_heads, "the causal Transformer")
         if self.head_size % 2:
-            raise UserError(
-                f"{config.num_heads} heads have {self.head_size} of {width} channels each, an odd number; "
-                "give a num_heads with which it is even"
-            )
+            heads = f"{config.num_heads} heads have {self.head_size} channels each"
+            raise UserError(f"{heads}; give an even number")
         self.slot = nn.Parameter(torch.randn(config.process_size, width) * 0.02)
-        self.blocks = nn.ModuleList(
-            CausalBlock(width, config.num_heads, config.mlp_size) for _ in range(config.num_layers)
-        )
+        sizes = width, config.num_heads, config.mlp_size
+        self.blocks = nn.ModuleList(CausalBlock(*sizes) for _ in range(config.num_layers))
         self.norm = layer_norm(width)
 
     def initial_state(self, batch_size: int) -> CoreState:
@@ -281,23 +269,18 @@ class CausalTransformer(SequenceCore):
     def empty_cache(self, batch_size: int, ticks: int = 0) -> CoreState:
         """Return a state of any number of ticks for `extend`, none of them valid."""
         shape = (batch_size, len(self.blocks), ticks * self.num_outputs, self.width)
-        return {
-            "keys": self.zeros(*shape),
-            "values": self.zeros(*shape),
-            "valid": self.zeros(batch_size, ticks),
-        }
+        cache = {name: self.zeros(*shape) for name in ("keys", "values")}
+        return {**cache, "valid": self.zeros(batch_size, ticks)}
 
     def forward(
         self, tokens: Tensor, state: CoreState | None = None, episode_start: Tensor | None = None
     ) -> tuple[Tensor, CoreState]:
-        """Run all ticks at once, under a mask; see `TemporalCore.forward`."""
         state = self.initial_state(tokens.shape[0]) if state is None else state
         outputs, cache = self.extend(tokens, state, episode_start, self.window)
         forgotten = cache["valid"].shape[1] - (self.window - 1)
-        keys, values = (
-            cache[name][:, :, forgotten * self.num_outputs :] for name in ("keys", "values")
-        )
-        return outputs, {"keys": keys, "values": values, "valid": cache["valid"][:, forgotten:]}
+        first = forgotten * self.num_outputs
+        kept = {name: cache[name][:, :, first:] for name in ("keys", "values")}
+        return outputs, {**kept, "valid": cache["valid"][:, forgotten:]}
 
     def extend(
         self,
@@ -319,9 +302,8 @@ class CausalTransformer(SequenceCore):
         mask = visible.repeat_interleave(r, 1).repeat_interleave(r, 2).unsqueeze(1)
         x = (self.read_all(tokens) + self.slot).flatten(1, 2)  # (B, T * r, D)
         keys, values = [], []
-        for block, old_keys, old_values in zip(
-            self.blocks, cache["keys"].unbind(1), cache["values"].unbind(1), strict=True
-        ):
+        before = cache["keys"].unbind(1), cache["values"].unbind(1)
+        for block, old_keys, old_values in zip(self.blocks, *before, strict=True):
             x, all_keys, all_values = block(x, old_keys, old_values, rotation, mask)
             keys.append(all_keys)
             values.append(all_values)

@@ -1,14 +1,12 @@
 """Hourglass (Nawrot et al. 2021) for control: a Transformer that shortens its sequence in the middle.
 
 A coarse element represents k ticks. It is computed at every k-th tick and held until the next one,
-so a layer at scale k sees k times as far back, for the same cost and state. The paper's language
-model shifts the whole sequence by one more tick, because there the output at t must not see the input
-at t. A robot's action may see it.
+so a layer at scale k sees k times as far back, for the same cost and state. Unlike in the paper's
+language model, the output at t may see the input at t.
 
-The elements of a scale k are counted from the start of the episode. So elements of a batch whose
-episodes start at different ticks have their coarse elements at different ticks. All of this is computed
-by index, without loops over ticks and without branches on values: a single tick takes the same path as
-a window. In shapes, E stands for fine and J for coarse elements, and r for the tokens of an element.
+The elements of a scale are counted from the start of each episode. All is computed by index, without
+loops over ticks and branches on values, so that a tick takes the same path as a window. In shapes, E
+stands for fine and J for coarse elements, and r for the tokens of an element.
 """
 
 from __future__ import annotations
@@ -103,34 +101,26 @@ def parse_hierarchy(text: str) -> Hierarchy:
     at full length. Each scale is relative to the input. Stages around the innermost may have 0 layers;
     `0@1 4@4 0@1` is `4@4` for short. Raises `UserError`, which names what is wrong.
     """
-    fault = f"hierarchy '{text}' "
-    entries = []
+
+    def require(holds: bool, fault: str) -> None:
+        if not holds:
+            raise UserError(f"hierarchy '{text}' {fault}; give one such as '2@1 4@4 2@1'")
+
     for entry in text.split():
-        if (match := re.fullmatch(r"(\d+)@(\d+)", entry)) is None:
-            raise UserError(
-                f"{fault}has the entry '{entry}'; give each as layers@scale, such as 4@2"
-            )
-        entries.append(Stage(*map(int, match.groups())))
-    if not entries:
-        raise UserError(f"{fault}is empty; give layers and scales such as '2@1 4@4 2@1'")
-    if entries != entries[::-1] or len(entries) % 2 == 0:
-        raise UserError(
-            f"{fault}does not return by the way that it came; give one such as '2@1 4@4 2@1'"
-        )
+        fits = re.fullmatch(r"\d+@\d+", entry) is not None
+        require(fits, f"has the entry '{entry}', which is not layers@scale")
+    entries = [Stage(*map(int, entry.split("@"))) for entry in text.split()]
+    require(bool(entries), "is empty")
+    returns = entries == entries[::-1] and len(entries) % 2 == 1
+    require(returns, "does not return by the way that it came")
     stages = entries[: len(entries) // 2 + 1]
     if stages[0].scale != 1:
         stages = [Stage(0, 1), *stages]
     for outer, inner in pairwise(stages):
-        if inner.scale <= outer.scale or inner.scale % outer.scale:
-            raise UserError(
-                f"{fault}goes from scale {outer.scale} to {inner.scale}; give larger multiples inside"
-            )
-    if stages[-1].num_layers == 0:
-        raise UserError(f"{fault}has no layer at its innermost scale; give at least one")
+        larger = inner.scale > outer.scale and inner.scale % outer.scale == 0
+        require(larger, f"goes from scale {outer.scale} to {inner.scale}, not to a larger multiple")
+    require(stages[-1].num_layers > 0, "has no layer at its innermost scale")
     return Hierarchy(tuple(stages))
-
-
-# Which elements of each scale a window of ticks holds, and what is kept of those before it
 
 
 @dataclass(frozen=True)
@@ -163,9 +153,8 @@ class Elements:
         most = -(-size // factor) if self.regular else max(1, int(count.max()))
         wanted = torch.arange(most, device=slot.device)
         source = (slot[:, None] <= wanted[:, None]).sum(dim=-1).clamp(max=size - 1)  # (B, J)
-        coarse = Elements(
-            pick(self.index, source) // factor, count, self.last // factor, self.regular
-        )
+        index = pick(self.index, source) // factor
+        coarse = Elements(index, count, self.last // factor, self.regular)
         return Shortened(coarse, source, slot, self.index // factor, phase)
 
 
@@ -195,22 +184,20 @@ class Sight:
     @classmethod
     def of(
         cls,
-        at: Tensor,
-        index: Tensor,
-        num_keys: int,
-        *,
         window: int,
-        tokens: int,
+        place: Tensor,
+        index: Tensor,
+        shape: tuple[int, int],
         spacing: int = 1,
         phase: Tensor | int = 0,
     ) -> Sight:
-        """Return what is seen.
+        """Return what is seen of P elements of r tokens; shape: (P, r).
 
-        at: (B or 1, S), the newest of the `num_keys` (P) keys that is not later than each query.
-        index: (B, S), the number of that key in its episode.
-        tokens: r. spacing: the elements of the queries' scale for one of the keys' scale.
-        phase: (B, S), how much later the query is, in elements of its scale.
+        place: (B or 1, S), the newest key not later than each query, counted from key `window` - 1. index:
+        (B, S), the number of that key in its episode. spacing: the elements of the queries' scale for one of
+        the keys' scale. phase: (B, S), how much later the query is, in elements of its scale.
         """
+        (num_keys, tokens), at = shape, window - 1 + place
         key = torch.arange(num_keys, device=at.device)
         age = at[..., None] - key  # (B or 1, S, P)
         mask = (age >= 0) & (age < window) & (age <= index[..., None])
@@ -228,23 +215,16 @@ class Recent(nn.Module):
         self.name, self.size, self.channels = name, size, channels
 
     def forward(self, x: Tensor, elements: Elements, state: CoreState) -> Tensor:
-        """Put the kept elements before those of the window, and replace them in `state` by the newest.
-
-        x: (B, E, r, channels) of `elements`. Returns (B, size + E, r, channels).
-        """
+        """Put the kept elements before x, (B, E, r, channels), and keep the newest in `state`."""
         joined = torch.cat([state[self.name], x], dim=1)
         state[self.name] = elements.newest(joined, self.size)
         return joined
 
 
-# Attention that sees the age of each key
-
-
 class RelativePosition(nn.Module):
     """Scores (q + u) k + (q + v) W R_age, as in Transformer-XL (Dai et al. 2019).
 
-    R are sines and cosines of the age; u and v are learned for each head. Ages alone enter, and not
-    the position in the episode, so the state needs no growing count.
+    R are sines and cosines of the age; u and v are learned for each head.
     """
 
     def __init__(self, width: int, num_heads: int, longest: int) -> None:
@@ -258,13 +238,9 @@ class RelativePosition(nn.Module):
         self.register_buffer("sines", torch.cat([sine, cosine], dim=1).float(), persistent=False)
 
     def forward(self, query: Tensor, keys: Tensor, sight: Sight) -> tuple[Tensor, Tensor, Tensor]:
-        """Return queries and keys that hold positions, and the mask of attention.
-
-        query: (B, nh, S, hs); keys: (B, nh, P, hs). The mask is bool, or a bias of the scores.
-        """
+        """Return queries (B, nh, S, hs) and keys (B, nh, P, hs) with positions, and mask or bias."""
         num_heads, size = query.shape[1], query.shape[3]
-        ages = self.age(self.sines).unflatten(-1, (num_heads, size))
-        ages = ages.transpose(0, 1)  # (nh, ages, hs)
+        ages = self.age(self.sines).unflatten(-1, (num_heads, size)).transpose(0, 1)
         by_age = (query + self.age_bias) @ ages.transpose(1, 2)  # (B, nh, S, ages)
         wanted = sight.age.clamp(0, ages.shape[1] - 1).unsqueeze(1)
         bias = by_age.gather(3, wanted.expand(len(query), num_heads, -1, -1)) * size**-0.5
@@ -278,20 +254,18 @@ class RotaryPosition(nn.Module):
     def __init__(self, width: int, num_heads: int) -> None:
         super().__init__()
         if width // num_heads % 2:
+            size = f"not {width // num_heads} of {width} channels"
             raise UserError(
-                f"rotary positions need heads of an even size, not {width // num_heads} of {width} channels; "
-                "give another num_heads, or position=relative"
+                f"rotary positions need an even head size, {size}; give another num_heads"
             )
 
     def forward(self, query: Tensor, keys: Tensor, sight: Sight) -> tuple[Tensor, Tensor, Tensor]:
-        """Return rotated queries and keys, and the mask; see `RelativePosition.forward`."""
-        return _rotate(query, sight.query_at), _rotate(keys, sight.key_at), sight.mask
 
+        def rotated(x: Tensor, positions: Tensor) -> Tensor:
+            cosine, sine = (part.unsqueeze(1).to(x.dtype) for part in waves(positions, x.shape[-1]))
+            return rotate(x, (cosine, sine))
 
-def _rotate(x: Tensor, positions: Tensor) -> Tensor:
-    """Rotate x, (B, nh, S, hs), by its positions, (B or 1, S)."""
-    cosine, sine = (part.unsqueeze(1).to(x.dtype) for part in waves(positions, x.shape[-1]))
-    return rotate(x, (cosine, sine))
+        return rotated(query, sight.query_at), rotated(keys, sight.key_at), sight.mask
 
 
 class CarriedAttention(nn.Module):
@@ -303,11 +277,11 @@ class CarriedAttention(nn.Module):
         """name: of its part of the state; kept: the number of elements in it; spacing: see `Sight.of`."""
         super().__init__()
         self.block = AttentionBlock(width, config.num_heads, config.mlp_size, "the Hourglass")
-        self.position = (
-            RelativePosition(width, config.num_heads, config.window * spacing)
-            if config.position == "relative"
-            else RotaryPosition(width, config.num_heads)
-        )
+        self.position: nn.Module
+        if config.position == "relative":
+            self.position = RelativePosition(width, config.num_heads, config.window * spacing)
+        else:
+            self.position = RotaryPosition(width, config.num_heads)
         self.kept = Recent(name, kept, 2 * width)
 
     def forward(
@@ -318,18 +292,13 @@ class CarriedAttention(nn.Module):
         keys, values = self.kept(new, elements, state).flatten(1, 2).chunk(2, dim=-1)
         rows = x.flatten(1, 2)
         query, keys, mask = self.position(self.block.queries(rows), self.block.heads(keys), sight)
-        mixed = F.scaled_dot_product_attention(
-            query, keys, self.block.heads(values), attn_mask=mask
-        )
+        values = self.block.heads(values)
+        mixed = F.scaled_dot_product_attention(query, keys, values, attn_mask=mask)
         return self.block.finish(rows, mixed).view_as(x)
 
 
-# Shortening and upsampling (section 2 of the paper). Both are causal: the group of a coarse element ends
-# at the element at which it is computed, which is the effect of the paper's shift by k - 1.
-
-
 def average(groups: Tensor) -> Tensor:
-    """Return the mean of each group: (B, J, k, r, D) to (B, J, r, D)."""
+    """Map groups, (B, J, k, r, D), to (B, J, r, D)."""
     return groups.mean(dim=2)
 
 
@@ -341,7 +310,6 @@ class LinearPooling(nn.Module):
         self.linear = nn.Linear(factor * width, width)
 
     def forward(self, groups: Tensor) -> Tensor:
-        """Map groups, (B, J, k, r, D), to (B, J, r, D)."""
         return self.linear(groups.transpose(2, 3).flatten(-2))
 
 
@@ -359,7 +327,6 @@ class LinearUpsampling(nn.Module):
         self.linear = nn.Linear(width, factor * width)
 
     def forward(self, coarse: Tensor, phase: Tensor) -> Tensor:
-        """Map `coarse`, (B, E, r, D), the newest coarse element at each fine one, by `phase`, (B, E)."""
         parts = self.linear(coarse).unflatten(-1, (self.factor, -1))  # (B, E, r, k, D)
         by_phase = parts.transpose(2, 3).flatten(0, 1)  # (B * E, k, r, D)
         return pick(by_phase, phase.reshape(-1, 1)).view_as(coarse)
@@ -368,32 +335,30 @@ class LinearUpsampling(nn.Module):
 class Shortening(nn.Module):
     """Pool groups of k elements to one, S(x). The state keeps the k - 1 newest elements, zeros at first.
 
+    It is causal: a group ends at the element at which its coarse one is computed, which is the effect of the
+    paper's shift by k - 1.
+
     Of the kind "attention" it computes S(x) + Attention(S(x); x), then an MLP, where S is an average,
     as in the authors' code, and attention sees the whole window and not only the group.
     """
 
     def __init__(self, name: str, factor: int, width: int, config: HourglassConfig) -> None:
-        """`name` is the prefix of its part of the state."""
         super().__init__()
         self.factor, self.window = factor, config.window
         linear = config.pooling == "linear"
         self.pooling = LinearPooling(width, factor) if linear else average
         self.rows = Recent(f"{name}.rows", factor - 1, width)
-        self.attention = (
-            CarriedAttention(f"{name}.shorten", width, config, kept=config.window - 1)
-            if config.pooling == "attention"
-            else None
-        )
-        self.shift = factor - 1
-        """The paper's shift to the right. A smaller value lets outputs see the future; studies use it."""
+        self.attention = None
+        if config.pooling == "attention":
+            name = f"{name}.shorten"
+            self.attention = CarriedAttention(name, width, config, kept=config.window - 1)
 
     def forward(
         self, x: Tensor, elements: Elements, shortened: Shortened, state: CoreState
     ) -> Tensor:
         """Map x, (B, E, r, D), to (B, J, r, D)."""
-        ahead = self.factor - 1 - self.shift
-        rows = F.pad(self.rows(x, elements, state), (0, 0, 0, 0, 0, ahead))
-        back = torch.arange(self.factor - 1, -1, -1, device=x.device) - ahead
+        rows = self.rows(x, elements, state)
+        back = torch.arange(self.factor - 1, -1, -1, device=x.device)
         wanted = shortened.source[..., None] + self.factor - 1 - back  # (B, J, k)
         groups = pick(rows, wanted.flatten(1)).reshape(*wanted.shape, *rows.shape[2:])
         index = pick(elements.index, shortened.source)
@@ -401,9 +366,8 @@ class Shortening(nn.Module):
         pooled = self.pooling(torch.where(of_episode[..., None, None], groups, 0))
         if self.attention is None:
             return pooled
-        kept, (new, tokens) = self.window - 1, x.shape[1:3]
-        newest = kept + shortened.source
-        sight = Sight.of(newest, index, kept + new, window=self.window, tokens=tokens)
+        shape = (self.window - 1 + x.shape[1], x.shape[2])
+        sight = Sight.of(self.window, shortened.source, index, shape)
         return self.attention(pooled, x, elements, sight, state)
 
 
@@ -415,17 +379,15 @@ class Upsampling(nn.Module):
     """
 
     def __init__(self, name: str, factor: int, width: int, config: HourglassConfig) -> None:
-        """`name` is the prefix of its part of the state."""
         super().__init__()
         self.window, self.factor = config.window, factor
         repeats = config.upsampling == "repeat"
         self.spread = repeat if repeats else LinearUpsampling(width, factor)
         self.held = Recent(f"{name}.held", 1, width)
-        self.attention = (
-            CarriedAttention(f"{name}.upsample", width, config, kept=config.window, spacing=factor)
-            if config.upsampling == "attention"
-            else None
-        )
+        self.attention = None
+        if config.upsampling == "attention":
+            sizes = {"kept": config.window, "spacing": factor}
+            self.attention = CarriedAttention(f"{name}.upsample", width, config, **sizes)
 
     def forward(self, x: Tensor, coarse: Tensor, shortened: Shortened, state: CoreState) -> Tensor:
         """Map coarse elements, (B, J, r, D), to fine ones, (B, E, r, D), which x has the shape of."""
@@ -433,15 +395,8 @@ class Upsampling(nn.Module):
         spread = self.spread(pick(held, shortened.slot), shortened.phase)
         if self.attention is None:
             return spread
-        sight = Sight.of(
-            self.window - 1 + shortened.slot,
-            shortened.index,
-            self.window + coarse.shape[1],
-            window=self.window,
-            tokens=x.shape[2],
-            spacing=self.factor,
-            phase=shortened.phase,
-        )
+        shape, coarser = (self.window + coarse.shape[1], x.shape[2]), (self.factor, shortened.phase)
+        sight = Sight.of(self.window, shortened.slot, shortened.index, shape, *coarser)
         return self.attention(x + spread, coarse, shortened.elements, sight, state)
 
 
@@ -449,14 +404,12 @@ class Scale(nn.Module):
     """The layers of one scale, with the coarser scales between the first and the second half."""
 
     def __init__(self, stages: Sequence[Stage], width: int, config: HourglassConfig) -> None:
-        """Build the first of `stages`, with all others within it."""
         super().__init__()
         outer, *within = stages
-        self.window = config.window
+        self.window, kept = config.window, config.window - 1
 
         def layers(where: str) -> nn.ModuleList:
             names = (f"scale{outer.scale}.{where}{i}" for i in range(outer.num_layers))
-            kept = config.window - 1
             return nn.ModuleList(CarriedAttention(name, width, config, kept=kept) for name in names)
 
         before = layers("before")
@@ -466,9 +419,8 @@ class Scale(nn.Module):
 
     def forward(self, x: Tensor, elements: Elements, state: CoreState) -> Tensor:
         """Map x, (B, E, r, D) of `elements`, to the same shape."""
-        past, (new, tokens) = self.window - 1, x.shape[1:3]
-        newest = past + elements.place
-        sight = Sight.of(newest, elements.index, past + new, window=self.window, tokens=tokens)
+        shape = (self.window - 1 + x.shape[1], x.shape[2])
+        sight = Sight.of(self.window, elements.place, elements.index, shape)
         for layer in self.before:
             x = layer(x, x, elements, sight, state)
         if self.valley is not None:
@@ -482,7 +434,6 @@ class Valley(nn.Module):
     """Shorten the sequence k times, run the next scale on it, and upsample."""
 
     def __init__(self, stages: Sequence[Stage], width: int, config: HourglassConfig) -> None:
-        """stages: that around the valley, and those within it."""
         super().__init__()
         outer, inner = stages[:2]
         self.factor, name = inner.scale // outer.scale, f"scale{outer.scale}"
@@ -491,7 +442,6 @@ class Valley(nn.Module):
         self.upsample = Upsampling(name, self.factor, width, config)
 
     def forward(self, x: Tensor, elements: Elements, state: CoreState) -> Tensor:
-        """Map x, (B, E, r, D) of `elements`, to the same shape."""
         shortened = elements.shortened(self.factor)
         coarse = self.shorten(x, elements, shortened, state)
         coarse = self.inner(coarse, shortened.elements, state)
@@ -513,7 +463,6 @@ class Hourglass(SequenceCore):
     - "scale<s>.upsample": the coarse keys and values of attention upsampling, window elements of 2 D.
 
     Every tick costs the same: it computes the coarse elements, and keeps them where it is their turn.
-    The held coarse elements are shown as the memory; a hierarchy of one scale has caches alone.
     """
 
     def __init__(self, width: int, num_inputs: int, config: HourglassConfig) -> None:
@@ -534,7 +483,6 @@ class Hourglass(SequenceCore):
     def forward(
         self, tokens: Tensor, state: CoreState | None = None, episode_start: Tensor | None = None
     ) -> tuple[Tensor, CoreState]:
-        """Run all ticks at once, for any phases and episode starts; see `TemporalCore.forward`."""
         state = self.initial_state(tokens.shape[0]) if state is None else state
         ticks = episode_ticks(state["tick"], tokens.shape[1], episode_start)
         count = torch.full_like(state["tick"], tokens.shape[1])

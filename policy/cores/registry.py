@@ -26,52 +26,32 @@ class CoreEntry:
     description: str  # what the core is, for `ttm train --help`
 
 
-@dataclass(frozen=True)
-class Variant:
-    """A further name for a core with some fields fixed."""
-
-    kind: str  # the name of the core in `CORES`
-    fields: Mapping[str, Any]  # field of its configuration -> value
-    description: str
-
-
+BASELINES = "ttm.policy.cores.baselines:"
 CORES: Mapping[str, CoreEntry] = {
     "ttm": CoreEntry("ttm.policy.cores.ttm:TokenTuringConfig", "Token Turing Machine"),
-    "lstm": CoreEntry("ttm.policy.cores.baselines:LstmConfig", "LSTM, one for each token slot"),
-    "transformer": CoreEntry(
-        "ttm.policy.cores.baselines:CausalTransformerConfig",
-        "causal Transformer over the last ticks",
-    ),
+    "lstm": CoreEntry(BASELINES + "LstmConfig", "LSTM, one for each token slot"),
+    "transformer": CoreEntry(BASELINES + "CausalTransformerConfig", "causal Transformer over the last ticks"),
     "recurrent-transformer": CoreEntry(
-        "ttm.policy.cores.baselines:RecurrentTransformerConfig",
-        "Transformer over state tokens and inputs",
+        BASELINES + "RecurrentTransformerConfig", "Transformer over state tokens and inputs"
     ),
-    "mixer": CoreEntry(
-        "ttm.policy.cores.baselines:TemporalMixerConfig",
-        "MLP-Mixer over the tokens of the last ticks",
-    ),
+    "mixer": CoreEntry(BASELINES + "TemporalMixerConfig", "MLP-Mixer over the tokens of the last ticks"),
     "frame-stacking": CoreEntry(
-        "ttm.policy.cores.baselines:FrameStackingConfig",
-        "Transformer over the tokens of the last ticks",
+        BASELINES + "FrameStackingConfig", "Transformer over the tokens of the last ticks"
     ),
     "hourglass": CoreEntry(
         "ttm.policy.cores.hourglass:HourglassConfig", "Transformer on a shortened sequence of ticks"
     ),
-    "tlb": CoreEntry(
-        "ttm.policy.cores.tlb:TemporalLatentBottleneckConfig", "Temporal Latent Bottleneck"
-    ),
-}
+    "tlb": CoreEntry("ttm.policy.cores.tlb:TemporalLatentBottleneckConfig", "Temporal Latent Bottleneck"),
+}  # fmt: skip
 """Name -> core. Checkpoints store the name."""
 
 TTM = "ttm"
 """The default, and the core of checkpoints from before there were several."""
 
-VARIANTS: Mapping[str, Variant] = {
-    "none": Variant(TTM, {"memory": False}, "ttm with its memory emptied at every tick")
-}
-"""Name -> variant of a core."""
+NONE = "none"
+"""The name of the Token Turing Machine with memory=false."""
 
-NAMES: tuple[str, ...] = (*CORES, *VARIANTS)
+NAMES: tuple[str, ...] = (*CORES, NONE)
 """All names that `ttm train --core` and the studies accept."""
 
 FORMER_FIELDS: Mapping[str, frozenset[str]] = {TTM: frozenset({"keep_portion"})}
@@ -80,8 +60,8 @@ FORMER_FIELDS: Mapping[str, frozenset[str]] = {TTM: frozenset({"keep_portion"})}
 
 def core_descriptions() -> str:
     """Return all names with their descriptions, as one sentence for a help text."""
-    entries: dict[str, CoreEntry | Variant] = {**CORES, **VARIANTS}
-    return "; ".join(f"{name}: {entry.description}" for name, entry in entries.items())
+    found = [f"{name}: {entry.description}" for name, entry in CORES.items()]
+    return "; ".join([*found, f"{NONE}: ttm with its memory emptied at every tick"])
 
 
 def config_class(kind: str) -> type[CoreConfig]:
@@ -96,10 +76,7 @@ def core_to_dict(config: CoreConfig) -> dict[str, Any]:
 
 
 def core_from_dict(data: Mapping[str, Any]) -> CoreConfig:
-    """Read the result of `core_to_dict`.
-
-    Raises `KeyError` or `TypeError` if another version of the code wrote `data`.
-    """
+    """Read the result of `core_to_dict`. Raises `KeyError` or `TypeError` for another version's."""
     kind = data.get("kind", TTM)
     former = FORMER_FIELDS.get(kind, frozenset()) | {"kind"}
     return config_class(kind)(**{name: data[name] for name in data if name not in former})
@@ -107,28 +84,20 @@ def core_from_dict(data: Mapping[str, Any]) -> CoreConfig:
 
 def core_name(config: CoreConfig) -> str:
     """Return the name in `NAMES` that describes `config` best."""
-    kind = _kind(config)
-    for name, variant in VARIANTS.items():
-        fixed = variant.fields.items()
-        if kind == variant.kind and all(getattr(config, field) == value for field, value in fixed):
-            return name
-    return kind
+    return NONE if not getattr(config, "memory", True) else _kind(config)
 
 
 def sized_like(name: str, other: CoreConfig) -> CoreConfig:
     """Return the core called `name`, with the values of `other` for all fields that both have.
 
-    What makes `other` a variant, such as the emptied memory of "none", is not taken over.
+    The emptied memory of "none" is not taken over.
     """
     if name not in NAMES:
         raise UserError(f"there is no core '{name}'; give one of {', '.join(NAMES)}")
-    variant = VARIANTS.get(name)
-    made = config_class(name if variant is None else variant.kind)()
+    made = config_class(TTM if name == NONE else name)()
     common = {field.name for field in fields(made)} & {field.name for field in fields(other)}
-    if former := VARIANTS.get(core_name(other)):
-        common -= former.fields.keys()
-    values = {field: getattr(other, field) for field in common}
-    return replace(made, **(values if variant is None else {**values, **variant.fields}))
+    values = {field: getattr(other, field) for field in common - {"memory"}}
+    return replace(made, **values, **({"memory": False} if name == NONE else {}))
 
 
 def with_options(config: Config, options: Sequence[str], what: str = "core") -> Config:
@@ -142,14 +111,12 @@ def with_options(config: Config, options: Sequence[str], what: str = "core") -> 
         if name not in values:
             raise UserError(f"the {what} has no option '{name}'; it has {', '.join(values)}")
         now = values[name]  # decides the type; the configuration checks which words it accepts
+        is_bool = isinstance(now, bool)
         try:
-            values[name] = (
-                {"true": True, "false": False}[text.lower()]
-                if isinstance(now, bool)
-                else type(now)(text)
-            )
+            known = {"true": True, "false": False}
+            values[name] = known[text.lower()] if is_bool else type(now)(text)
         except (KeyError, ValueError) as error:
-            wanted = "true or false" if isinstance(now, bool) else f"a number, such as {name}={now}"
+            wanted = "true or false" if is_bool else f"a number, such as {name}={now}"
             raise UserError(f"{what} option {name} is '{text}'; give {wanted}") from error
     return type(config)(**values)
 

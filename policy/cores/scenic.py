@@ -8,7 +8,7 @@ The results of the loaded unit equal theirs up to rounding. Flax stores the kern
 from __future__ import annotations
 
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -48,22 +48,16 @@ class Source:
 
 
 def load_scenic(params: Mapping[str, Any], *, num_heads: int) -> TokenTuringMachineUnit:
-    """Return the unit of which `params` are the weights, in evaluation mode.
+    """Return the unit of which `params` are the weights, in evaluation mode and in their precision.
 
-    Parameters
-    ----------
-    params
-        Flax path without the leading `params/` -> array, float32 or float64, for example
-        "TokenLearnerModuleV11_0/LayerNorm_0/scale". These are the arrays of exactly one
-        `TokenTuringMachineUnit`, of any kind; names and shapes determine the configuration.
-    num_heads
-        The heads of the Transformer. The other processors have none and ignore it.
+    params: Flax path without the leading `params/` -> array, float32 or float64, for example
+    "TokenLearnerModuleV11_0/LayerNorm_0/scale": all arrays of one `TokenTuringMachineUnit`, of any kind;
+    names and shapes determine the configuration. num_heads: of the Transformer; other processors ignore
+    it.
 
     Call the result as `memory, outputs = unit(memory, tokens)`, with memory (B, m, D) and tokens
-    (B, N, D). It has the precision of the arrays. The authors' memory starts at zero, except for
-    weights of erase-and-add.
-
-    Raises `UserError`, which names all arrays that are missing, unknown, or of a wrong shape or type.
+    (B, N, D). The authors' memory starts at zero, except for weights of erase-and-add. Raises `UserError`,
+    which names all arrays that are missing, unknown, or of a wrong shape or type.
     """
     arrays = {key: np.asarray(value) for key, value in params.items()}
     kinds = _kinds_of(arrays)
@@ -71,18 +65,14 @@ def load_scenic(params: Mapping[str, Any], *, num_heads: int) -> TokenTuringMach
     _require_arrays(arrays, sources, kinds)
     sizes = _sizes(arrays, sources)
     _require_shapes(arrays, sources, sizes, num_heads)
+    names = {
+        "memory_size": "m", "process_size": "r", "num_heads": "H", "mlp_size": "mlp size",
+        "bottleneck": "bottleneck", "token_mixing_size": "token mixing size",
+    }  # fmt: skip
     # Sizes that a kind does not have are arbitrary; erase-and-add fits any memory size.
-    memory_size = sizes.get("m", 1)
-    config = replace(
-        kinds,
-        memory_size=memory_size,
-        process_size=sizes["r"],
-        num_heads=sizes.get("H", 1),
-        mlp_size=sizes.get("mlp size", 1),
-        bottleneck=sizes.get("bottleneck", 1),
-        token_mixing_size=sizes.get("token mixing size", 1),
-    )
-    num_inputs = sizes.get("m+n", memory_size) - memory_size
+    found: dict[str, Any] = {field: sizes.get(name, 1) for field, name in names.items()}
+    config = replace(kinds, **found)
+    num_inputs = sizes.get("m+n", config.memory_size) - config.memory_size
     with torch.device("meta"):  # saves memory and random numbers: all parameters are replaced
         unit = TokenTuringMachineUnit(sizes["D"], num_inputs, config)
     doubles = any(array.dtype == np.float64 for array in arrays.values())
@@ -93,10 +83,7 @@ def load_scenic(params: Mapping[str, Any], *, num_heads: int) -> TokenTuringMach
 
 
 def _kinds_of(keys: Collection[str]) -> TokenTuringConfig:
-    """Derive the kinds, and the number of layers, from the names of the modules.
-
-    A single missing array does not change the result, so that it can be reported by its name.
-    """
+    """Derive kinds and number of layers from the names of the modules, even if an array is missing."""
     modules = {key.split("/")[0] for key in keys}
     blocks = {key.split("/")[1] for key in keys if key.startswith("Encoder_0/")}
     layers = {
@@ -128,7 +115,6 @@ def _count(prefix: str, names: Iterable[str]) -> int:
 
 
 def _sources_of(kinds: TokenTuringConfig) -> list[Source]:
-    """Return the sources of all parameters of such a unit, and the arrays that theirs never uses."""
     summarizer = {"mlp": _mlp_summarizer, "mha": _mha_summarizer}[kinds.summarizer]
     process = {"transformer": _transformer, "mixer": _mixer, "mlp": _mlps}[kinds.processor]
     sources = summarizer("read.summarizer", 0, "r") + process(kinds.num_layers)
@@ -165,7 +151,6 @@ def _attention(target: str, key: str, heads: int | str, *groups: str) -> list[So
 
 
 def _mlp(target: str, key: str, *sizes: int | str) -> list[Source]:
-    """Return the sources of an MLP; sizes: of inputs, hidden layer and outputs."""
     first = _dense(f"{target}.hidden", f"{key}/Dense_0", shape=sizes[:2])
     return first + _dense(f"{target}.out", f"{key}/Dense_1", shape=sizes[1:])
 
@@ -240,11 +225,8 @@ def _require_arrays(
 ) -> None:
     """Raise `UserError` for arrays that are missing, unknown, or no floating-point numbers."""
     expected = {key for source in sources for key in source.keys}
-    faults = {
-        "missing": sorted(expected - arrays.keys()),
-        "unknown": sorted(arrays.keys() - expected),
-    }
-    found = "; ".join(f"{name}: {', '.join(keys)}" for name, keys in faults.items() if keys)
+    faults = {"missing": expected - arrays.keys(), "unknown": arrays.keys() - expected}
+    found = "; ".join(f"{name}: {', '.join(sorted(keys))}" for name, keys in faults.items() if keys)
     if found:
         raise UserError(
             f"these are not the weights of one Scenic TTM unit (read as {kinds.summarizer} summariser, "
@@ -254,42 +236,32 @@ def _require_arrays(
     floats = (np.float32, np.float64)
     wrong = [f"{key} is {a.dtype}" for key, a in arrays.items() if a.dtype not in floats]
     if wrong:
-        raise UserError(
-            f"Scenic weights must be float32 or float64: {', '.join(wrong)}; convert them"
-        )
+        raise UserError(f"Scenic weights must be float32 or float64: {', '.join(wrong)}")
 
 
 def _sizes(arrays: Mapping[str, Array], sources: Iterable[Source]) -> Sizes:
-    """Return each size as the majority of the shapes have it.
+    """Return each size as the majority of the shapes have it, so that a wrong array is outvoted.
 
-    A single wrong array is thus outvoted, and can be reported. Sizes with a tie are left out.
+    Sizes with a tie are left out.
     """
-    votes: dict[str, Counter[int]] = {}
+    votes: defaultdict[str, Counter[int]] = defaultdict(Counter)
     for source in sources:
-        for key in source.keys:
-            if len(arrays[key].shape) == len(source.shape):
-                for name, size in zip(source.shape, arrays[key].shape, strict=True):
-                    votes.setdefault(str(name), Counter())[size] += 1
-    ranked = {name: counter.most_common(2) for name, counter in votes.items()}
-    return {
-        name: best[0]
-        for name, (best, *other) in ranked.items()
-        if not other or best[1] > other[0][1]
-    }
+        for shape in (arrays[key].shape for key in source.keys):
+            if len(shape) == len(source.shape):
+                for name, size in zip(source.shape, shape, strict=True):
+                    votes[str(name)][size] += 1
+    ranked = {name: [*counter.most_common(2), (0, 0)] for name, counter in votes.items()}
+    return {name: first[0] for name, (first, second, *_) in ranked.items() if first[1] > second[1]}
 
 
 def _require_shapes(
     arrays: Mapping[str, Array], sources: Iterable[Source], sizes: Sizes, num_heads: int
 ) -> None:
     if sizes.get("H", num_heads) != num_heads:
-        raise UserError(
-            f"num_heads is {num_heads}, but the kernels of MultiHeadDotProductAttention_0 have "
-            f"{sizes['H']} heads; give num_heads={sizes['H']}"
-        )
-    known = dict(sizes)
-    for heads, count in ((str(MHA_HEADS), MHA_HEADS), ("H", sizes.get("H", 1))):
-        known[f"D/{heads}"] = sizes.get("D", 0) // count
-    joined, memory = sizes.get("m+n", 0), sizes.get("m", 0)
+        given = f"num_heads is {num_heads}, but the kernels have {sizes['H']} heads"
+        raise UserError(f"{given}; give num_heads={sizes['H']}")
+    width, joined, memory = (sizes.get(name, 0) for name in ("D", "m+n", "m"))
+    known = {**sizes, f"D/{MHA_HEADS}": width // MHA_HEADS, "D/H": width // sizes.get("H", 1)}
     if joined <= memory or joined + sizes.get("r", 0) != sizes.get("m+n+r"):
         for name in ("m+n", "m+n+r"):  # they contradict each other
             known.pop(name, None)
@@ -305,6 +277,6 @@ def _require_shapes(
         ]
     if wrong:
         raise UserError(
-            f"these shapes do not fit the rest of a Scenic TTM unit (width D, n inputs, r read and m memory "
-            f"tokens, H heads): {'; '.join(wrong)}; give one unit's arrays as they were saved"
+            "these shapes do not fit the rest of a Scenic TTM unit (width D, n inputs, r read and m memory "
+            f"tokens, H heads): {'; '.join(wrong)}"
         )

@@ -40,7 +40,6 @@ class SequenceCore(TemporalCore):
         return self.read(tokens.flatten(0, 1)).unflatten(0, tokens.shape[:2])
 
     def step(self, tokens: Tensor, state: CoreState) -> tuple[Tensor, CoreState]:
-        """Run `forward` on a window of one tick; see `TemporalCore.step`."""
         outputs, state = self.forward(tokens.unsqueeze(1), state)
         return outputs.squeeze(1), state
 

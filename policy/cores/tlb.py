@@ -4,20 +4,19 @@ Within a chunk of K ticks, each tick attends to the ticks before it and to N lat
 is full, the latents attend to it and it is dropped (eq. 1 to 4). So ticks older than the chunk reach
 the present through the latents alone, and the state is bounded.
 
-Where the paper leaves it open, this module has chunks of length K, causal attention within a chunk, a
-cross-attention of its own after the R-th, 2R-th, ... layer, and latents and positions that start
-distinct, at scale 1, because slots that start identical stay identical.
+Where the paper leaves it open, this module has causal attention within a chunk, a cross-attention of its
+own after the R-th, 2R-th, ... layer, and latents and positions that start distinct, at scale 1, because
+slots that start identical stay identical.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import cast
+from itertools import pairwise
+from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from ttm.policy.cores.core import CoreState, reset_where
 from ttm.policy.cores.sequence import SequenceConfig, SequenceCore, episode_ticks
@@ -43,10 +42,8 @@ class TemporalLatentBottleneckConfig(SequenceConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.cross_every > self.num_layers:
-            raise UserError(
-                f"cross_every is {self.cross_every} with {self.num_layers} layers, so that no tick sees "
-                f"the latents; give {self.num_layers} or less, or more layers"
-            )
+            most = f"give {self.num_layers} or less, or more layers"
+            raise UserError(f"cross_every is {self.cross_every}, more than the layers; {most}")
 
     def build(self, width: int, num_inputs: int) -> TemporalLatentBottleneck:
         return TemporalLatentBottleneck(width, num_inputs, self)
@@ -65,10 +62,8 @@ class TemporalLatentBottleneck(SequenceCore):
       (B, K, r, D), the outputs of the top layer for them. All are zero for ticks to come;
     - "phase", (B,) int64, the number of these ticks.
 
-    Every tick costs the same: it computes the new latents, and takes them over at the end of a chunk.
-
-    Each update adds to the latents (eq. 4), so their norms grow with the number of chunks. All readers
-    normalise them first, but the older the latents are, the less a chunk changes them.
+    Every tick costs the same: it computes the new latents, and takes them over at the end of a chunk. Each
+    update adds to the latents (eq. 4), so the older they are, the less a chunk changes them.
     """
 
     memory_names = ("latents",)
@@ -83,56 +78,54 @@ class TemporalLatentBottleneck(SequenceCore):
 
         self.position = nn.Parameter(torch.randn(config.chunk_size, config.process_size, width))
         self.initial_latents = nn.Parameter(torch.randn(config.num_latents, width))
-        self.layers = _list(block() for _ in range(config.num_layers))
-        self.crossings = _list(block() for _ in range(config.num_layers // config.cross_every))
+        self.layers: Any = nn.ModuleList(block() for _ in range(config.num_layers))
+        crossings = config.num_layers // config.cross_every
+        self.crossings: Any = nn.ModuleList(block() for _ in range(crossings))
         self.norm = layer_norm(width)
         self.update = block()
 
     def initial_state(self, batch_size: int) -> CoreState:
-        """Return the learned latents and an empty chunk."""
         latents = self.initial_latents.unsqueeze(0)
         known = {"latents": latents, **self._look_at(latents)}
-        of_chunk, layers = self.position.shape, len(self.layers)  # (K, r, D)
-        return {
-            **{n: x.repeat(batch_size, *[1] * (x.dim() - 1)) for n, x in known.items()},
-            "keys": self.zeros(batch_size, layers, *of_chunk),
-            "values": self.zeros(batch_size, layers, *of_chunk),
-            "rows": self.zeros(batch_size, *of_chunk),
-            "phase": torch.zeros(batch_size, dtype=torch.int64, device=latents.device),
-        }
+        rows = self.zeros(batch_size, *self.position.shape)  # (B, K, r, D)
+        keys = self.zeros(batch_size, len(self.layers), *self.position.shape)
+        phase = torch.zeros(batch_size, dtype=torch.int64, device=latents.device)
+        repeated = {n: x.repeat(batch_size, *[1] * (x.dim() - 1)) for n, x in known.items()}
+        return {**repeated, "keys": keys, "values": keys.clone(), "rows": rows, "phase": phase}
 
     def step(self, tokens: Tensor, state: CoreState) -> tuple[Tensor, CoreState]:
         """Run one tick. The last tick of a chunk changes the latents after its output."""
-        one = torch.ones_like(state["phase"])
-        outputs, state = self._part_of_chunk(self.read(tokens).unsqueeze(1), one, state)
+        outputs, state = self._part_of_chunk(self.read(tokens).unsqueeze(1), state)
         return outputs.squeeze(1), state
 
     def forward(
         self, tokens: Tensor, state: CoreState | None = None, episode_start: Tensor | None = None
     ) -> tuple[Tensor, CoreState]:
-        """Run all ticks of a chunk at once, chunk after chunk; see `TemporalCore.forward`."""
-        initial = self.initial_state(tokens.shape[0])
+        """Run all ticks of a chunk at once, if the chunks of all elements begin at the same ticks."""
+        batch, ticks = tokens.shape[:2]
+        initial = self.initial_state(batch)
         state = initial if state is None else state
         # A trainer may have changed the weights since the state was made.
         state = {**state, **self._look_at(state["latents"])}
-        pieces = WindowPieces(state["phase"], tokens.shape[1], self.chunk_size, episode_start)
-        whole, outputs = WholeChunk(self.chunk_size, tokens.device), []
-        for piece, read in zip(pieces, pieces.cut(self.read_all(tokens)), strict=True):
-            if piece.any_begins:
-                state = reset_where(piece.begins_episode, state, initial)
-            if piece.all_whole:
-                output, state = self._within_chunk(read, whole, state)
+        place = episode_ticks(state["phase"], ticks, episode_start) % self.chunk_size  # (B, T)
+        if not bool((place == place[:1]).all()):
+            return super().forward(tokens, state, episode_start)
+        begins = (place[0] == 0).nonzero()[:, 0].tolist()
+        whole, read, outputs = WholeChunk(self.chunk_size, tokens.device), self.read_all(tokens), []
+        for first, end in pairwise(sorted({0, *begins, ticks})):
+            if episode_start is not None and episode_start[:, first].any():
+                state = reset_where(episode_start[:, first], state, initial)
+            if end - first == self.chunk_size:
+                output, state = self._within_chunk(read[:, first:end], whole, state)
                 state = self._ended(state)
             else:
-                output, state = self._part_of_chunk(read, piece.count, state)
+                output, state = self._part_of_chunk(read[:, first:end], state)
             outputs.append(output)
-        return pieces.in_order(outputs), state
+        return torch.cat(outputs, dim=1), state
 
-    def _part_of_chunk(
-        self, tokens: Tensor, count: Tensor, state: CoreState
-    ) -> tuple[Tensor, CoreState]:
-        """Run S ticks, (B, S, r, D), of one chunk; count: (B,) int64, those that are not padding."""
-        chunk = ChunkPlaces(state["phase"], count, tokens.shape[1], self.chunk_size)
+    def _part_of_chunk(self, tokens: Tensor, state: CoreState) -> tuple[Tensor, CoreState]:
+        """Run S ticks, (B, S, r, D), of one chunk."""
+        chunk = ChunkPlaces(state["phase"], tokens.shape[1], self.chunk_size)
         outputs, state = self._within_chunk(tokens, chunk, state)
         return outputs, reset_where(state["phase"] == self.chunk_size, state, self._ended(state))
 
@@ -175,27 +168,20 @@ class TemporalLatentBottleneck(SequenceCore):
         return {"latent_keys": keys, "latent_values": values}
 
 
-def _list(blocks: Iterable[AttentionBlock]) -> Sequence[AttentionBlock]:
-    """Return a `ModuleList`, typed by what it holds."""
-    return cast(Sequence[AttentionBlock], nn.ModuleList(blocks))
-
-
 class ChunkPlaces:
-    """The places of S new ticks in a chunk of K places, of which the first `phase` are taken."""
+    """The places of S new ticks in a chunk of K places, of which the first `phase`, (B,), are taken."""
 
-    def __init__(self, phase: Tensor, count: Tensor, num_ticks: int, chunk_size: int) -> None:
-        """phase and count: (B,) int64. Only the first `count` of the S ticks are put anywhere."""
+    def __init__(self, phase: Tensor, num_ticks: int, chunk_size: int) -> None:
         place = torch.arange(chunk_size, device=phase.device)
         new = phase[:, None] + torch.arange(num_ticks, device=phase.device)
         self.ticks = new.clamp(max=chunk_size - 1)  # (B, S), the place of each new tick
-        self.count = count
+        self.count = num_ticks
         self.seen = place <= new[..., None]  # (B, S, K): a tick sees itself and the ticks before
         source = place - phase[:, None]  # (B, K), the new tick for each place
-        self._fresh = ((source >= 0) & (source < count[:, None]))[..., None, None]
+        self._fresh = ((source >= 0) & (source < num_ticks))[..., None, None]
         self._source = source.clamp(0, num_ticks - 1)
 
     def put(self, old: Tensor, new: Tensor) -> Tensor:
-        """Return the chunk `old`, (B, K, r, D), with the ticks `new`, (B, S, r, D), put into it."""
         return torch.where(self._fresh, pick(new, self._source), old)
 
 
@@ -209,74 +195,4 @@ class WholeChunk:
         self.seen = torch.ones(1, chunk_size, chunk_size, dtype=torch.bool, device=device).tril()
 
     def put(self, old: Tensor, new: Tensor) -> Tensor:
-        """Return `new`. Both are (B, K, r, D)."""
         return new
-
-
-@dataclass(frozen=True)
-class Round:
-    """One piece of each element, padded to the length S of the longest."""
-
-    ticks: Tensor  # (B, S) int64: the ticks of the window. Padding comes last and is any tick.
-    count: Tensor  # (B,) int64: how many of the S ticks are not padding
-    begins_episode: Tensor  # (B,) bool: whether its first tick is that of an episode
-    any_begins: bool  # whether `begins_episode` is True for any element
-    all_whole: bool  # whether the piece of every element is a whole chunk
-
-
-class WindowPieces:
-    """A window of T ticks, cut into pieces that lie within one chunk and one episode.
-
-    The elements of a batch start their episodes, and so their chunks, at different ticks. The first
-    pieces of all elements run together as one round, then their second pieces, and so on: a window
-    takes as many rounds as the element with the most pieces has. Iterating yields the rounds.
-
-    `cut` splits a tensor of the window into the rounds, and `in_order` joins their outputs again.
-    Where all elements are cut alike, as in most training, both are plain slices, which are quicker.
-    """
-
-    def __init__(
-        self, phase: Tensor, num_ticks: int, chunk_size: int, episode_start: Tensor | None = None
-    ) -> None:
-        """phase: (B,) int64, ticks of the chunk before the window; episode_start: (B, T) bool."""
-        tick = torch.arange(num_ticks, device=phase.device)
-        cut = (episode_ticks(phase, num_ticks, episode_start) % chunk_size == 0) | (tick == 0)
-        self._number = cut.cumsum(dim=1) - 1  # (B, T), of the piece
-        count = F.one_hot(self._number).sum(dim=1)  # (B, pieces)
-        first = count.cumsum(dim=1) - count
-        self._place = tick - first.gather(1, self._number)  # (B, T), within the piece
-        self._lengths: list[int] = count.amax(dim=0).tolist()
-        begins = torch.zeros_like(count, dtype=torch.bool)
-        if episode_start is not None:
-            begins = episode_start.gather(1, first.clamp(max=num_ticks - 1)) & (count > 0)
-        any_begins, all_whole = (
-            begins.any(dim=0).tolist(),
-            (count == chunk_size).all(dim=0).tolist(),
-        )
-        self._rounds = [
-            Round(
-                (first[:, i, None] + tick[:length]).clamp(max=num_ticks - 1),
-                count[:, i],
-                begins[:, i],
-                any_begins[i],
-                all_whole[i],
-            )
-            for i, length in enumerate(self._lengths)
-        ]
-        self._cut_alike = bool((cut == cut[:1]).all())
-
-    def __iter__(self) -> Iterator[Round]:
-        return iter(self._rounds)
-
-    def cut(self, window: Tensor) -> Sequence[Tensor]:
-        """Split a window (B, T, ...) into one tensor (B, S, ...) for every round."""
-        if self._cut_alike:
-            return window.split_with_sizes(self._lengths, dim=1)
-        return [pick(window, piece.ticks) for piece in self]
-
-    def in_order(self, outputs: list[Tensor]) -> Tensor:
-        """Join the outputs of the rounds, (B, S, ...) each, to a window (B, T, ...)."""
-        if self._cut_alike:
-            return torch.cat(outputs, dim=1)
-        lengths = torch.tensor([0, *self._lengths[:-1]], device=self._number.device)
-        return pick(torch.cat(outputs, dim=1), lengths.cumsum(dim=0)[self._number] + self._place)

@@ -76,14 +76,9 @@ class TokenTuringConfig(CoreConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         if not self.write_outputs and self.write in ("erase_add", "concatenate"):
-            raise UserError(
-                f"write={self.write} does not go with write_outputs=false; give summarize, gated or ring"
-            )
+            raise UserError(f"write={self.write} needs write_outputs=true; or give gated or ring")
         if self.write == "erase_add" and self.initial_memory == "zeros":
-            raise UserError(
-                "write=erase_add does not go with initial_memory=zeros, since slots that start identical "
-                "stay so; give initial_memory=learned"
-            )
+            raise UserError("write=erase_add keeps equal slots equal; give initial_memory=learned")
 
     def build(self, width: int, num_inputs: int) -> TokenTuringMachine:
         if self.memory and self.write_outputs and not self.process_memory:
@@ -134,9 +129,9 @@ class PositionedSummarizer(nn.Module):
         """num_tokens: P, the tokens of all groups together."""
         super().__init__()
         self.summarizer = summarizer
-        self.position = (
-            nn.Parameter(torch.randn(1, num_tokens, width) * 0.02) if positional_embedding else None
-        )
+        self.position = None
+        if positional_embedding:
+            self.position = nn.Parameter(torch.randn(1, num_tokens, width) * 0.02)
 
     def positioned(self, *groups: Tensor) -> Tensor:
         """Return the tokens that are summed, (B, P, D)."""
@@ -219,19 +214,15 @@ class TokenTuringMachine(TemporalCore):
         self.num_outputs = config.process_size
         self.memory_shape = (config.memory_size, width)
         self.unit = self.unit_class(width, num_inputs, config)
-        self.initial_memory = (
-            nn.Parameter(torch.randn(self.memory_shape) * 0.02)
-            if config.initial_memory == "learned"
-            else None
-        )
+        self.initial_memory = None
+        if config.initial_memory == "learned":
+            self.initial_memory = nn.Parameter(torch.randn(self.memory_shape) * 0.02)
 
     def initial_state(self, batch_size: int) -> CoreState:
-        """Return zeros or the learned tokens, (B, m, D)."""
         if self.initial_memory is not None:
             return {"memory": self.initial_memory.repeat(batch_size, 1, 1)}
         return {"memory": next(self.parameters()).new_zeros(batch_size, *self.memory_shape)}
 
     def step(self, tokens: Tensor, state: CoreState) -> tuple[Tensor, CoreState]:
-        """Run the unit on the inputs of one tick, (B, n, D); see `TemporalCore.step`."""
         memory, outputs = self.unit(state["memory"], tokens)
         return outputs, {"memory": memory}

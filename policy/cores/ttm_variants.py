@@ -2,14 +2,14 @@
 
 Of the paper and its code (Ryoo et al. 2022; Scenic, projects/token_turing) are all but the writes
 `GatedWrite` and `RingWrite`, the read `AttendingRead`, and the machines whose Process sees the memory or
-whose write does not see the outputs. `policy/README.md` says what these are for.
-
-A read is called with memory and inputs, a write with memory, inputs and outputs.
+whose write does not see the outputs. A read is called with memory and inputs, a write with memory, inputs
+and outputs.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -32,8 +32,6 @@ from ttm.policy.layers import (
     merge_heads,
     split_heads,
 )
-
-# Summarisers
 
 MHA_HEADS = 8
 """The number of heads of the authors' TokenLearnerMHA. It does not follow the Transformer's."""
@@ -63,8 +61,7 @@ class TokenLearnerMHA(Summarizer):
 
     def weights(self, tokens: Tensor) -> Tensor:
         query, key, _ = self._heads(tokens)
-        logits = query @ key.transpose(-1, -2) * self.head_size**-0.5  # (B, nh, K, P)
-        return logits.softmax(dim=-1).mean(dim=1).transpose(1, 2)
+        return _mean_weights(query, key)
 
     def forward(self, tokens: Tensor) -> Tensor:
         mixed = F.scaled_dot_product_attention(*self._heads(tokens))  # (B, nh, K, hs)
@@ -76,6 +73,12 @@ class TokenLearnerMHA(Summarizer):
         both = self.key_value(tokens).unflatten(-1, (2, self.num_heads, self.head_size))
         key, value = both.permute(2, 0, 3, 1, 4).unbind()  # from (B, P, 2, nh, hs)
         return query.expand(tokens.shape[0], -1, -1, -1), key, value
+
+
+def _mean_weights(query: Tensor, key: Tensor) -> Tensor:
+    """Return the weight of each key for each query, by the mean of the heads, (B, P, K)."""
+    logits = query @ key.transpose(-1, -2) * query.shape[-1] ** -0.5  # (B, nh, K, P)
+    return logits.softmax(dim=-1).mean(dim=1).transpose(1, 2)
 
 
 class QuerySummarizer(Summarizer):
@@ -107,9 +110,6 @@ class PoolingSummarizer(Summarizer):
         return F.adaptive_avg_pool1d(tokens.transpose(1, 2), self.num_tokens).transpose(1, 2)
 
 
-# Processors
-
-
 def make_mixer(width: int, num_tokens: int, config: TokenTuringConfig) -> MlpMixer:
     """Return an MLP-Mixer over the tokens that are processed."""
     sizes = config.num_layers, config.token_mixing_size, config.mlp_size
@@ -128,13 +128,9 @@ class MlpProcessor(nn.Module):
         self.norm = layer_norm(width)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Map tokens (B, r, D) to (B, r, D)."""
         for layer in self.layers:
             x = layer(x)
         return self.norm(x)
-
-
-# Reads
 
 
 class AttendingRead(nn.Module):
@@ -163,16 +159,12 @@ class AttendingRead(nn.Module):
         """Return the weight of each token of [M ‖ I] in each token read, (B, m + N, r): means of heads."""
         query = self.block.queries(self.queries + self.recall(memory))  # (B, nh, r, hs)
         keys, _ = self.block.keys_values(self._context(memory, inputs))
-        key = self.block.heads(keys)  # (B, nh, m + N, hs)
-        logits = query @ key.transpose(-1, -2) * self.block.head_size**-0.5
-        return logits.softmax(dim=-1).mean(dim=1).transpose(1, 2)
+        return _mean_weights(query, self.block.heads(keys))
 
     def _context(self, memory: Tensor, inputs: Tensor) -> Tensor:
         tokens = torch.cat([memory, inputs], dim=1)
         return tokens if self.position is None else tokens + self.position
 
-
-# Writes
 
 WRITE_TOKENS, WRITE_HIDDEN = 8, 64
 """T, and the hidden width of the MLPs of `TokenAddEraseWrite`, as in the authors' code."""
@@ -199,10 +191,8 @@ class TokenAddEraseWrite(nn.Module):
 
     W is the softmax over the m slots of an MLP of M. E and A are T vectors each, computed from the
     output tokens. The "1 -" of the second term and the missing sigmoid on E are those of the authors'
-    code; the Neural Turing Machine would add sum_t W_t,i A_t. So the memory is not bounded.
-
-    W depends on the memory alone, so slots that are identical stay identical: the memory must not
-    start at zero. Any memory size m works.
+    code; the Neural Turing Machine would add sum_t W_t,i A_t. So the memory is not bounded. W depends on
+    the memory alone, so the memory must not start with identical slots. Any memory size m works.
     """
 
     def __init__(self, width: int, num_inputs: int, config: TokenTuringConfig) -> None:
@@ -252,8 +242,6 @@ class GatedWrite(nn.Module):
     and b is one value for each channel of each slot. At the start b spreads the slots evenly over time
     scales from 2 to `gate_max_ticks` ticks (chrono initialisation, Tallec and Ollivier 2018): slot j
     keeps u / (1 + u) of itself a tick, b_j = log u with u in [1, gate_max_ticks - 1].
-
-    Candidates of different slots are different sums, so slots that start identical do not stay so.
     """
 
     def __init__(self, width: int, num_inputs: int, config: TokenTuringConfig) -> None:
@@ -266,11 +254,9 @@ class GatedWrite(nn.Module):
         self.gate_bias = nn.Parameter(self._bias(width, config))
 
     def _slots(self, config: TokenTuringConfig) -> int:
-        """Return how many slots are written at a tick."""
         return config.memory_size
 
     def _bias(self, width: int, config: TokenTuringConfig) -> Tensor:
-        """Return b at the start."""
         return chrono_bias(config.memory_size, config.gate_max_ticks).repeat(1, width)
 
     def forward(self, memory: Tensor, *others: Tensor) -> Tensor:
@@ -326,9 +312,9 @@ class RingWrite(GatedWrite):
     def over_ticks(self, memory: Tensor, inputs: Tensor) -> tuple[Tensor, Tensor]:
         """Write T ticks of an episode, m at once, since they visit different slots.
 
-        For summarisers with `logits`, and a write that does not see the outputs. T need not be a
-        multiple of m. memory: (B, m, D); inputs: (B, T, N, D). Returns the memories that the ticks
-        read, before their writes, (B, T, m, D), and the memory after the last, (B, m, D).
+        For summarisers with `logits`, and a write that does not see the outputs. memory: (B, m, D); inputs:
+        (B, T, N, D). Returns the memories that the ticks read, before their writes, (B, T, m, D), and the
+        memory after the last, (B, m, D).
         """
         summarizer, position = self.candidate.summarizer, self.candidate.position
         size, ticks = memory.shape[1], inputs.shape[1]
@@ -355,9 +341,6 @@ class RingWrite(GatedWrite):
         visited = torch.cat([visited[:, :1], F.pad(visited[:, 1:], (0, 0, rest, 0))], dim=1)
         moved = torch.eye(visited.shape[1], device=memory.device)[:, 1 : rest + 1]
         return torch.cat([moved.to(visited.dtype).expand(len(memory), -1, -1), visited], dim=2)
-
-
-# Machines
 
 
 class VariantUnit(TokenTuringMachineUnit):
@@ -396,14 +379,12 @@ class MemorylessMachine(VariantMachine):
     """A machine that starts every tick from the initial memory."""
 
     def step(self, tokens: Tensor, state: CoreState) -> tuple[Tensor, CoreState]:
-        """Run the unit; the new state is the initial one."""
         outputs, state = super().step(tokens, state)
         return outputs, self.initial_state(len(outputs))
 
     def forward(
         self, tokens: Tensor, state: CoreState | None = None, episode_start: Tensor | None = None
     ) -> tuple[Tensor, CoreState]:
-        """Run all ticks at once; see `TemporalCore.forward`."""
         initial = self.initial_state(len(tokens))
         memories = initial["memory"].unsqueeze(1).expand(-1, tokens.shape[1], -1, -1)
         return self._outputs(memories, tokens), initial
@@ -415,7 +396,6 @@ class InputWritingMachine(VariantMachine):
     def forward(
         self, tokens: Tensor, state: CoreState | None = None, episode_start: Tensor | None = None
     ) -> tuple[Tensor, CoreState]:
-        """Write tick by tick, and run the rest on all ticks at once; see `TemporalCore.forward`."""
         initial = self.initial_state(len(tokens))
         state = initial if state is None else state
         memories, memory = self._memories(tokens, state, initial, episode_start)
@@ -444,8 +424,7 @@ class RingMachine(InputWritingMachine):
             if episode_start[:, 1:].any():
                 return super()._memories(tokens, state, initial, episode_start)
             state = reset_where(episode_start[:, 0], state, initial)
-        write = self.unit.write
-        assert isinstance(write, RingWrite), "`make_machine` takes this class for no other write"
+        write: Any = self.unit.write
         return write.over_ticks(state["memory"], tokens)
 
 
@@ -461,15 +440,11 @@ def make_machine(width: int, num_inputs: int, config: TokenTuringConfig) -> Vari
 
 Make = Callable[[int, int, TokenTuringConfig], nn.Module]
 SUMMARIZERS: Mapping[str, Callable[[int, int], Summarizer]] = {
-    "mha": TokenLearnerMHA,
-    "query": QuerySummarizer,
-    "pooling": PoolingSummarizer,
-}
+    "mha": TokenLearnerMHA, "query": QuerySummarizer, "pooling": PoolingSummarizer,
+}  # fmt: skip
 READS: Mapping[str, Make] = {"attend": AttendingRead}
 PROCESSORS: Mapping[str, Make] = {"mixer": make_mixer, "mlp": MlpProcessor}
 WRITES: Mapping[str, Make] = {
-    "erase_add": TokenAddEraseWrite,
-    "concatenate": ConcatenationWrite,
-    "gated": GatedWrite,
+    "erase_add": TokenAddEraseWrite, "concatenate": ConcatenationWrite, "gated": GatedWrite,
     "ring": RingWrite,
-}
+}  # fmt: skip

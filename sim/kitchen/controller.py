@@ -91,9 +91,8 @@ class FetchController:
         self._finger_q = positions(fetch.FINGER_JOINTS)
         self._finger_u = actuators(fetch.FINGER_JOINTS)
         self._still_q, self._still_u = positions(still), actuators(still)
-        self._base_v = np.array(
-            [model.joint(fetch.PREFIX + name).dofadr[0] for name in fetch.BASE_JOINTS]
-        )
+        base = [model.joint(fetch.PREFIX + name) for name in fetch.BASE_JOINTS]
+        self._base_v = np.array([joint.dofadr[0] for joint in base])
         self._site = model.site(fetch.PREFIX + fetch.GRIP_SITE).id
         self._base_body = model.body(fetch.PREFIX + fetch.BASE_LINK).id
         self.target_position_m = np.zeros(3)
@@ -109,9 +108,8 @@ class FetchController:
         base_x_y_yaw: (3,) m, m, rad in the world; gripper_m: (3,) in the base frame; grip_m: how far
         each finger is from the middle, m, or None for open fingers.
         """
-        joints = self.kinematics.solve(
-            np.array(READY_JOINTS_RAD), gripper_m, mink.SO3.identity(), iterations=40
-        )
+        start, forward = np.array(READY_JOINTS_RAD), mink.SO3.identity()
+        joints = self.kinematics.solve(start, gripper_m, forward, iterations=40)
         qpos, ctrl = self.data.qpos, self.data.ctrl
         qpos[self._base_q] = base_x_y_yaw
         qpos[self._arm_q] = ctrl[self._arm_u] = joints
@@ -137,9 +135,8 @@ class FetchController:
         turn = mink.SO3.exp(np.asarray(rotation_rad, dtype=float))
         self.target_rotation = turn @ self.target_rotation
         self._arm_from = self._arm_to
-        self._arm_to = self.kinematics.solve(
-            self._arm_from, self.target_position_m, self.target_rotation
-        )
+        target = self.target_position_m, self.target_rotation
+        self._arm_to = self.kinematics.solve(self._arm_from, *target)
         self.data.ctrl[self._finger_u] = fetch.FINGER_TRAVEL_M * float(opening)
         self._base_command = np.asarray(base, dtype=float)
 

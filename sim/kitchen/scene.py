@@ -60,10 +60,7 @@ def robotics_assets() -> Path:
     """Return the asset folder of the installed gymnasium-robotics, without importing that package."""
     found = importlib.util.find_spec("gymnasium_robotics")
     if found is None or not found.submodule_search_locations:
-        raise UserError(
-            "gymnasium-robotics, which has the model of the Fetch, is not installed; "
-            "run: pip install gymnasium-robotics"
-        )
+        raise UserError("the model of the Fetch is missing; run: pip install gymnasium-robotics")
     return Path(next(iter(found.submodule_search_locations))) / "envs" / "assets"
 
 

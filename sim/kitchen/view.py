@@ -76,9 +76,8 @@ class MujocoRobotView:
             poses[self._names[body]] = self._relative(parent, data.xpos[body], data.xmat[body])
         for name, camera in self._cameras.items():
             rotation = data.cam_xmat[camera].reshape(3, 3) @ _OPTICAL
-            poses[camera_frame(name)] = self._relative(
-                model.cam_bodyid[camera], data.cam_xpos[camera], rotation
-            )
+            parent, place_m = model.cam_bodyid[camera], data.cam_xpos[camera]
+            poses[camera_frame(name)] = self._relative(parent, place_m, rotation)
         return poses
 
     def _relative(self, parent: int, position_m: np.ndarray, rotation: np.ndarray) -> Pose:

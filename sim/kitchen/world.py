@@ -86,10 +86,10 @@ class KitchenWorld:
 
     def step(self, action: np.ndarray) -> None:
         """Simulate one control tick of 0.2 s. action: (A,), within the robot's limits."""
-        parts = {name: action[where] for name, where in SPEC.action_slices.items()}
-        self._advance(
-            parts["arm_translation"], parts["arm_rotation"], parts["gripper"][0], parts["base"]
+        translation_m, rotation_rad, opening, base, _ = (
+            action[x] for x in SPEC.action_slices.values()
         )
+        self._advance(translation_m, rotation_rad, opening[0], base)
         self.tick += 1
 
     def hold(self) -> None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
-from ttm.policy.errors import UserError
+from ttm.policy.errors import require_choice
 
 
 @dataclass(frozen=True)
@@ -76,8 +76,7 @@ def load_task(name: str) -> Any:
 
     Raises `UserError` if the table does not hold the name.
     """
-    if name not in TASKS:
-        raise UserError(f"task '{name}' does not exist; choose one of: {', '.join(TASKS)}")
+    require_choice("task", name, TASKS)
     module, _, class_name = TASKS[name].where.partition(":")
     return getattr(import_module(module), class_name)()
 

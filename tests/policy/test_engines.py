@@ -291,7 +291,7 @@ def test_what_openvino_cannot_convert_is_an_error_that_names_a_way_out() -> None
 @pytest.mark.parametrize(
     ("device", "engine", "precision", "message"),
     [
-        ("cuda", "openvino", "float32", "runs on the CPU"),
+        ("cuda", "openvino", "float32", "needs a CPU"),
         ("cpu", "torch", "bfloat16", "no precision 'bfloat16'"),
         ("cpu", "jax", "float32", "engine is 'jax'; give one of auto, torch, openvino"),
         ("cpu", "auto", "int4", "precision is 'int4'"),

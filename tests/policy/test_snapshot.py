@@ -143,7 +143,7 @@ def test_beyond_all_numbers_the_newest_or_the_oldest_counts_alone(decay: float, 
     "text", ["", "newest", "receding", "receding:0", "receding:1.5", "ensemble:", "ensemble:nan"]
 )
 def test_other_texts_are_refused(text: str) -> None:
-    with pytest.raises(UserError, match="is unknown; give receding:N"):
+    with pytest.raises(UserError, match="is unknown; give such as receding:1"):
         make_execution(text, CHUNK, 2)
 
 

@@ -80,7 +80,7 @@ def test_thresholds_lie_between_the_commands(spec: PolicySpec) -> None:
         ("binary", math.nan, math.nan, "give its two commands"),
         ("continuous", 1.0, -1.0, "give its limits"),
         ("continuous", math.nan, 1.0, "give its limits"),
-        ("both", 0.0, 1.0, "take continuous or binary"),
+        ("both", 0.0, 1.0, "give one of continuous, binary"),
     ],
 )
 def test_commands_and_limits_that_are_none_are_refused(

@@ -113,7 +113,7 @@ def test_weights_of_another_network_are_refused(tmp_path: Path) -> None:
     save_file(EfficientNet.from_name("efficientnet-b0", include_top=False).state_dict(), path)
     with pytest.raises(
         UserError,
-        match=r"do not fit [^\n]*: _conv_stem.weight is \(32, 3, 3, 3\), not \(8, 3, 3, 3\);",
+        match=r"do not fit [^\n]*: Unexpected key[^\n]*; give weights",
     ):
         film_efficientnet(replace(SMALL, weights=str(path)), 8, (32, 32))
 
@@ -121,8 +121,8 @@ def test_weights_of_another_network_are_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"_conv_stem.weight": None}, "_conv_stem.weight is missing"),
-        ({"stem": torch.zeros(1)}, "stem is not one of it"),
+        ({"_conv_stem.weight": None}, 'Missing key.*"_conv_stem.weight"'),
+        ({"stem": torch.zeros(1)}, 'Unexpected key.*"stem"'),
         ({"_bn0.num_batches_tracked": None, "_fc.weight": torch.zeros(1)}, None),
     ],
 )
@@ -151,7 +151,7 @@ def test_a_file_without_state_dict_is_told(content: object, tmp_path: Path) -> N
         path.write_bytes(content)
     else:
         torch.save(Path("a class") if content is None else content, path)
-    with pytest.raises(UserError, match="cannot be read; give a PyTorch or safetensors state dict"):
+    with pytest.raises(UserError, match="cannot be read; give a state dict"):
         film_efficientnet(replace(SMALL, weights=str(path)), 8, (32, 32))
 
 
@@ -335,7 +335,7 @@ def test_weights_of_torchvision_are_loaded(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_impossible_settings_of_a_resnet_are_named() -> None:
-    with pytest.raises(UserError, match="resnet18 has neither a width_coefficient"):
+    with pytest.raises(UserError, match="resnet18 has no width_coefficient"):
         build_vision(replace(RESNET, width_coefficient=0.5), 8, None)
     for unknown in ("resnet50", "efficientnet-b8"):  # the package knows a B8, without weights
         with pytest.raises(

@@ -103,7 +103,7 @@ def test_an_unknown_environment_is_an_error(name: str) -> None:
 
 
 def test_an_environment_without_spec_is_an_error() -> None:
-    with pytest.raises(UserError, match=r"has no policy_spec; see ttm.sim.environment.PolicyEnv"):
+    with pytest.raises(UserError, match=r"has no policy_spec; see ttm.sim.PolicyEnv"):
         make_env("CartPole-v1")
 
 

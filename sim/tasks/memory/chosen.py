@@ -93,9 +93,8 @@ class PickChosen(LiftTask, cue.CueTask):
 
     def choice(self, world: KitchenWorld) -> str | None:
         start = cue.start_of(world, PickState)
-        return cue.approached(
-            world, {each: world.data.body(start.object_of(each)).xpos for each in start.choices}
-        )
+        bodies = {each: world.data.body(start.object_of(each)) for each in start.choices}
+        return cue.approached(world, {each: body.xpos for each, body in bodies.items()})
 
     def body_to_lift(self, world: KitchenWorld) -> tuple[str, float]:
         start = cue.start_of(world, PickState)

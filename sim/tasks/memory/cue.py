@@ -22,7 +22,7 @@ from typing import Any, ClassVar, TypeVar
 import mujoco
 import numpy as np
 
-from ttm.policy.errors import UserError
+from ttm.policy.errors import UserError, require_choice
 from ttm.sim.kitchen import fetch
 from ttm.sim.kitchen.scene import CHEST_POSITION_M, COUNTER_TOP_Z_M
 from ttm.sim.kitchen.world import InitialState, KitchenWorld
@@ -72,13 +72,9 @@ class CueState(InitialState):
         gap = options.get("gap", self.gap)
         if not isinstance(gap, int | np.integer) or gap < 0:
             raise UserError(f"gap {gap!r} must be a whole number of ticks, 0 or more")
-        cue = options.get("cue", CUES[0])
-        if cue not in CUES:
-            raise UserError(f"cue {cue!r} does not exist; choose one of: {', '.join(CUES)}")
-        goal = options.get("right_choice", self.goal)
-        if goal not in self.choices:
-            known = ", ".join(self.choices)
-            raise UserError(f"right_choice {goal!r} is none of this state's choices: {known}")
+        cue, goal = options.get("cue", CUES[0]), options.get("right_choice", self.goal)
+        require_choice("cue", cue, CUES)
+        require_choice("right_choice", goal, self.choices)
         return replace(self, gap=int(gap), left_on=cue == "left_on", goal=goal)
 
 

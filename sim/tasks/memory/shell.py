@@ -136,9 +136,8 @@ class Shell(LiftTask, cue.CueTask):
 
     def choice(self, world: KitchenWorld) -> str | None:
         start = cue.start_of(world, ShellState)
-        return cue.approached(
-            world, {side: world.data.body(start.cup_at_last(side)).xpos for side in cue.SIDES}
-        )
+        cups = {side: world.data.body(start.cup_at_last(side)) for side in cue.SIDES}
+        return cue.approached(world, {side: cup.xpos for side, cup in cups.items()})
 
     def body_to_lift(self, world: KitchenWorld) -> tuple[str, float]:
         start = cue.start_of(world, ShellState)

@@ -11,12 +11,8 @@ from torch import Tensor, nn
 
 from ttm.policy import TemporalCore, UserError
 from ttm.policy.cores.core import CoreState
-from ttm.policy.cores.tlb import (
-    TemporalLatentBottleneck,
-    TemporalLatentBottleneckConfig,
-    WindowPieces,
-)
-from ttm.policy.layers import AttentionBlock, pick
+from ttm.policy.cores.tlb import TemporalLatentBottleneck, TemporalLatentBottleneckConfig
+from ttm.policy.layers import AttentionBlock
 from ttm.policy.openvino_engine import CompiledModule
 
 WIDTH, NUM_INPUTS, CHUNK, TICKS = 8, 5, 5, 23
@@ -239,26 +235,6 @@ def test_the_step_runs_in_openvino_over_chunk_ends() -> None:
             torch.testing.assert_close(got, wanted, rtol=0, atol=1e-4)
 
 
-def test_pieces_lie_within_a_chunk_and_an_episode_and_come_back_in_order() -> None:
-    phase = torch.tensor([0, 3, 1])
-    starts = torch.zeros(3, 11, dtype=torch.bool)
-    starts[2, [2, 3]] = True
-    pieces = WindowPieces(phase, 11, 4, starts)
-    tick = torch.arange(11).expand(3, 11)
-    rounds = list(pieces)
-    cut = [[r.ticks[b, : r.count[b]].tolist() for r in rounds] for b in range(3)]
-    assert cut[0] == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10], []]
-    assert cut[1] == [[0], [1, 2, 3, 4], [5, 6, 7, 8], [9, 10]]
-    assert cut[2] == [[0, 1], [2], [3, 4, 5, 6], [7, 8, 9, 10]]
-    assert [r.begins_episode.tolist() for r in rounds] == [
-        [False] * 3,
-        [False, False, True],
-        [False, False, True],
-        [False] * 3,
-    ]
-    assert torch.equal(pieces.in_order([pick(tick, r.ticks) for r in rounds]), tick)
-
-
 @torch.no_grad()
 @pytest.mark.parametrize("taken", [0, 3])
 @pytest.mark.parametrize("start", [None, 0, 7, 12])
@@ -279,40 +255,12 @@ def test_elements_that_are_cut_alike_equal_single_steps(taken: int, start: int |
         assert_close(value, expected_after[name])
 
 
-def test_pieces_of_elements_that_are_cut_alike_are_stretches_of_the_window() -> None:
-    starts = torch.zeros(2, 14, dtype=torch.bool)
-    starts[:, 8] = True
-    alike = WindowPieces(torch.tensor([3, 3]), 14, 4, starts)
-    assert [(r.any_begins, r.all_whole) for r in alike] == [
-        (False, False),
-        (False, True),
-        (False, False),
-        (True, True),
-        (False, False),
-    ]
-    values = torch.arange(28).view(2, 14)
-    cut = alike.cut(values)
-    assert [piece[0].tolist() for piece in cut] == [
-        [0],
-        [1, 2, 3, 4],
-        [5, 6, 7],
-        [8, 9, 10, 11],
-        [12, 13],
-    ]
-    for piece, a_round in zip(cut, alike, strict=True):
-        assert torch.equal(piece, pick(values, a_round.ticks))
-    assert torch.equal(alike.in_order(list(cut)), values)
-    others = WindowPieces(torch.tensor([3, 2]), 14, 4)
-    assert torch.equal(others.in_order(list(others.cut(values))), values)
-    assert [r.all_whole for r in others] == [False, True, True, True, False]
-
-
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
         (
             {"cross_every": 3},
-            "cross_every is 3 with 2 layers, so that no tick sees the latents",
+            "cross_every is 3, more than the layers; give 2 or less",
         ),
         ({"num_latents": 0}, "num_latents is 0; give 1 or more"),
         ({"chunk_size": 0}, "chunk_size is 0; give 1 or more"),

@@ -165,7 +165,7 @@ def test_heads_must_divide_the_width() -> None:
 
 
 def test_erase_add_from_zero_memory_is_refused() -> None:
-    with pytest.raises(UserError, match="stay so; give initial_memory=learned"):
+    with pytest.raises(UserError, match="give initial_memory=learned"):
         TokenTuringConfig(write="erase_add")
 
 

@@ -552,7 +552,7 @@ def test_a_write_of_the_inputs_alone_does_not_see_the_outputs() -> None:
     [
         (
             {"write": "concatenate", "write_outputs": False},
-            "give summarize, gated or ring",
+            "needs write_outputs=true",
         ),
     ],
 )

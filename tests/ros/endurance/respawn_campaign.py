@@ -13,7 +13,7 @@ from ttm.policy import UserError
 from ttm.policy.errors import options, require_at_least
 from ttm.policy.snapshot import snapshot_from_bytes
 from ttm.sim import Evaluation, load_evaluation
-from ttm.sim.results import compare, describe_test
+from ttm.sim.results import compare
 from ttm.training.robot.robot import drive_simulation
 from ttm_policy.parameters import PolicyParameters, SimParameters
 
@@ -102,7 +102,7 @@ class RespawnCampaign:
         [(task, test)] = compare(undisturbed, killed).items()
         print(f"undisturbed: {undisturbed.tasks[task]}")
         print(f"killed {killer.kills} times: {killed.tasks[task]}")
-        print(describe_test(test, "undisturbed", "killed"))
+        print(f"McNemar's exact test: {test}")
         return int(test.only_first > test.only_second and test.p_value < SIGNIFICANT)
 
     def _drive(self, memory: Path, out: Path, killer: Killer | None) -> Evaluation:

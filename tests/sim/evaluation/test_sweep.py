@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from ttm.policy import PRESETS, Policy, UserError, save_checkpoint
+from ttm.policy import PRESETS, Policy, save_checkpoint
 from ttm.sim import load_evaluation
 from ttm.sim.compare import CompareCommand
 from ttm.sim.condition import LIVE, ProbeName
@@ -93,7 +93,7 @@ def test_one_gap_keeps_the_page_and_its_place(sweep: Sweep) -> None:
     assert command.run() == 0
     assert load_evaluation(command.out).condition.gap == 4
     page = (command.out / "report.html").read_text()
-    assert "right choices" in page
+    assert "right choice" in page
     assert "this policy" in page
 
 
@@ -104,8 +104,14 @@ def test_a_sweep_is_compared_afterwards(sweep: Sweep, tmp_path: Path) -> None:
     page = (tmp_path / "page" / "report.html").read_text()
     for label in (f"{command.out}, gap 2", f"{command.out} (erase), gap 6"):
         assert label in page
-    with pytest.raises(UserError, match=r"--against takes .* ttm compare"):
-        sweep((2, 6), (LIVE,), against=command.out / "gap_2_live").run()
+
+
+def test_a_sweep_is_compared_with_another_evaluation(
+    sweep: Sweep, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    assert sweep((2,), (LIVE,), out=tmp_path / "first").run() == 0
+    assert sweep((2, 6), (LIVE,), out=tmp_path / "all", against=tmp_path / "first").run() == 0
+    assert re.search(r"recall .*first, gap 2 +live, gap 2 +3 +0 +0 +0 +1", capsys.readouterr().out)
 
 
 @pytest.mark.parametrize(
@@ -113,7 +119,7 @@ def test_a_sweep_is_compared_afterwards(sweep: Sweep, tmp_path: Path) -> None:
     [
         (["--gap", "-1"], "--gap is -1; give 0 or more"),
         (["--probe", "noise", "--noise", "0"], "--noise is 0.0; give a number above 0"),
-        (["--probe", "swap", "--checkpoint", "expert"], "the expert has none"),
+        (["--probe", "swap", "--checkpoint", "expert"], "the expert has no memory"),
     ],
 )
 def test_what_makes_no_sense_is_an_error_of_one_line(

@@ -73,7 +73,7 @@ def test_an_instruction_names_one_task() -> None:
 
 
 def test_an_unknown_task_is_an_error_that_lists_the_known() -> None:
-    with pytest.raises(UserError, match="task 'dance' does not exist; choose one of: pick"):
+    with pytest.raises(UserError, match="task is 'dance'; give one of pick"):
         load_task("dance")
 
 
