@@ -200,10 +200,7 @@ def outs() -> Iterator[tuple[str, ...]]:
         ("demo",),
         ("record", "--sim"),
     )
-    yield from (
-        ("show", "memory", "--episode", "e"),
-        ("bench", "drift", *data),
-    )
+    yield from (("show", "memory", "--episode", "e"),)
     yield from (
         ("study", "suite"),
         ("data", "split", "d"),

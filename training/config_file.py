@@ -7,6 +7,7 @@ file says becomes the default of the command line, whose words count more.
 from __future__ import annotations
 
 import argparse
+import difflib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import redirect_stderr
 from io import StringIO
@@ -45,7 +46,9 @@ def read_config(path: Path, kinds: Mapping[str, Any]) -> dict[str, Any]:
     values = {}
     for name, value in _flat(found, kinds):
         if name not in kinds:
-            raise UserError(f"{path}: there is no option '{name}'; see the command's --help")
+            close = difflib.get_close_matches(name, kinds, n=1)
+            hint = f"did you mean {close[0]}?" if close else "see the command's --help"
+            raise UserError(f"{path}: there is no option '{name}'; {hint}")
         if value is not None:  # None is the default of every option that takes it
             values[name] = _read(value, kinds[name], f"{path}: {name}")
     return values

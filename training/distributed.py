@@ -198,10 +198,11 @@ def launched(options: TrainOptions) -> Fabric:
     if options.device == "cuda" and not gpus:
         raise UserError("--device cuda, but PyTorch sees no GPU here; give --device cpu")
     devices, nodes = _wanted(options)
-    count = devices * nodes
-    if options.batch_size < count:
+    count, parts = devices * nodes, options.processes.accumulate
+    if options.batch_size < count * parts:
         raise UserError(
-            f"--batch-size is {options.batch_size}, which {count} devices share; give at least {count}"
+            f"--batch-size is {options.batch_size}, which {count} devices share in {parts} parts each "
+            f"(accumulate); give at least {count * parts}"
         )
     strategy: str | DDPStrategy = "auto"
     if count > 1:

@@ -176,6 +176,9 @@ class ProcessesConfig:
     many as torchrun or SLURM has started processes, otherwise 1."""
     nodes: Suppress[int | None] = None
     """Machines. Default: as many as torchrun or SLURM has started the training on, otherwise 1."""
+    accumulate: Suppress[int] = 1
+    """Parts into which each device cuts its windows of a batch, to need less memory. It takes them in
+    turn and adds up their gradients. BatchNorm (base, paper) takes its statistics from each part."""
 
 
 @dataclass(frozen=True)
@@ -347,7 +350,7 @@ class TrainOptions:
         require_above_0(given(
             "steps minutes validations chunk window batch-size shuffle image-size burn-in sight-cells "
             "learning-rate weigh-changes weigh-starts early-stopping save-every keep "
-            "devices nodes"
+            "devices nodes accumulate"
         ))  # fmt: skip
         require_above_0(given("epsilon gradient-limit warmup-steps longest-warmup", "optimizer."))
         require_portion(given("previous-action-dropout proprioception-dropout average-decay"))

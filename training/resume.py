@@ -148,7 +148,7 @@ ADJUSTABLE = ("learning-rate", "optimizer.gradient-limit", "precision")
 """Options that `--resume-anyway` may change, so that a training that diverged can go on."""
 MAY_CHANGE = frozenset({
     *ACTIONS, *LENGTH, "data", "out", "early-stopping", "save-every", "keep", "logger", "validations",
-    "threads", "workers", "device", "devices", "nodes",
+    "threads", "workers", "device", "devices", "nodes", "accumulate",
     "core", "core-options", "head-options",
 })  # fmt: skip
 """Options that are not compared here. The content of the episodes is compared in place of `data`, and the

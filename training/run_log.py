@@ -6,6 +6,7 @@ import os
 import shutil
 import time
 from collections.abc import Mapping, Sequence
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -72,7 +73,9 @@ class RunLog:
             TimeElapsedColumn(),
             TimeRemainingColumn(),
         )
-        self.bar = Progress(*columns, console=console, disable=not console.is_terminal)
+        self.bar = Progress(
+            *columns, console=console, disable=not console.is_terminal, speed_estimate_period=600
+        )
         self._task = self.bar.add_task("starting", total=1.0)
         self.bar.update(self._task, completed=start_progress)
         self.restart_clock()
@@ -118,7 +121,9 @@ class RunLog:
         self.bar.update(self._task, completed=progress, description=shown)
         if not self.console.is_terminal and time.monotonic() - self._line_s >= LINE_EVERY_S:
             self._line_s = time.monotonic()
-            self.say(f"{progress:4.0%}  {shown}")
+            left_s = self.bar.tasks[self._task].time_remaining
+            left = "" if left_s is None else f"  {timedelta(seconds=round(left_s))} left"
+            self.say(f"{progress:4.0%}  {shown}{left}")
         self.restart_clock()
 
     def write_images(self, step: int, images: Mapping[str, Tensor]) -> None:

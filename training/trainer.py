@@ -5,7 +5,8 @@ from __future__ import annotations
 import copy
 import math
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict
 from pathlib import Path
 from types import MappingProxyType
@@ -15,6 +16,7 @@ import torch
 from lightning.fabric import Fabric
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.parallel import DistributedDataParallel
 
 from ttm.policy.checkpoint import save_checkpoint
 from ttm.policy.cores.core import CoreState
@@ -23,7 +25,7 @@ from ttm.policy.errors import UserError
 from ttm.policy.files import write_json
 from ttm.policy.policy import Policy
 from ttm.training.batches import BatchSource
-from ttm.training.distributed import Processes
+from ttm.training.distributed import Processes, shares
 from ttm.training.losses import RecallLoss, TrainingBatch, cloning_losses, weight_sums
 from ttm.training.options import OptimizerConfig, TrainOptions
 from ttm.training.resume import TrainingProgress, load_memory, load_resume, save_resume
@@ -138,25 +140,31 @@ class Trainer:
         """
         self.policy.train()
         self.optimizer.zero_grad(set_to_none=True)
-        with self.fabric.autocast():
-            losses, memory = self._losses(
-                batch.to(self.device), self._memory, self._portions(batch)
-            )
-        # The processes take the mean of their gradients, and these are to be added up.
-        self.fabric.backward(losses["loss"] * self.processes.count)
+        rows = shares(len(batch.valid), self.options.processes.accumulate)
+        parts = [batch.of_windows(each) for each in rows] if len(rows) > 1 else [batch]
+        losses, memories = [], []
+        for part, each, portions in zip(parts, rows, self._portions(parts), strict=True):
+            before = self._memory and {name: value[each] for name, value in self._memory.items()}
+            # Processes exchange gradients at the last part alone, and take their mean: they are to be added.
+            waits = isinstance(self._losses, DistributedDataParallel) and part is not parts[-1]
+            with self._losses.no_sync() if waits else nullcontext():
+                with self.fabric.autocast():
+                    found, memory = self._losses(part.to(self.device), before, portions)
+                self.fabric.backward(found["loss"] * self.processes.count)
+            losses.append(found)
+            memories.append(memory)
+        memory = {name: torch.cat([each[name] for each in memories]) for name in memories[0]}
         self._memory = self.source.memory.kept(memory)
-        return losses
+        return {name: torch.stack([each[name] for each in losses]).sum(0) for name in losses[0]}
 
-    def _portions(self, batch: TrainingBatch) -> dict[str, Tensor] | None:
-        """Return which portion of each loss, a weighted mean, is that of this process; None for all."""
-        if self.processes.count == 1:
-            return None
-        held = {n: value.double() for n, value in weight_sums(self.policy.spec, batch).items()}
-        totals = self.processes.sum(torch.stack(list(held.values())))
-        return {
-            name: (value / total.clamp_min(LEAST_WEIGHT)).float()
-            for (name, value), total in zip(held.items(), totals, strict=True)
-        }
+    def _portions(self, parts: Sequence[TrainingBatch]) -> Sequence[dict[str, Tensor] | None]:
+        """Return which portion of each loss, a weighted mean, each part has; None for a whole batch."""
+        if len(parts) == self.processes.count == 1:
+            return [None]
+        held = [weight_sums(self.policy.spec, part) for part in parts]
+        weights = torch.stack([torch.stack(list(each.values())) for each in held]).double()
+        portions = weights / self.processes.sum(weights.sum(0)).clamp_min(LEAST_WEIGHT)
+        return [dict(zip(held[0], each.float(), strict=True)) for each in portions]
 
     def update_weights(self) -> Tensor:
         """Move weights and their average: the second half. Returns the gradient's norm."""

@@ -101,7 +101,7 @@ def test_the_spec_of_our_own_files_can_be_changed(record, tmp_path: Path) -> Non
         ("actions: [{name: a, size: 4, low: 1, high: 0}]", "give its limits"),
         ("actions: [{name: a, size: 4, kind: binary, low: -1}]", "give its two commands"),
         ("actions: [{size: 4}]", "an entry has another form"),
-        ("actions: [{name: a, size: 4, kind: both}]", "take continuous or binary"),
+        ("actions: [{name: a, size: 4, kind: both}]", "one of continuous, binary"),
         ("actions: [{name: a, size: 4, limits: 1}]", "unexpected keyword argument 'limits'"),
         ("actions: [{name: a, size: 4, kind: binary, low: 1, high: 1}]", "its two commands"),
     ],

@@ -63,6 +63,6 @@ def test_the_environment_is_named_unless_it_is_the_kitchen(tmp_path: Path) -> No
 def test_different_environments_are_not_compared() -> None:
     kitchen = result([True])
     elsewhere = replace(kitchen, environment="point_env:test/Point-v0")
-    with pytest.raises(UserError, match="ttm/Kitchen-v0, the other of point_env:test/Point-v0"):
+    with pytest.raises(UserError, match="ttm/Kitchen-v0 and point_env:test/Point-v0"):
         compare(kitchen, elsewhere)
     assert compare(elsewhere, replace(elsewhere, environment="test/Point-v0"))["pick"].both == 1

@@ -99,17 +99,17 @@ def test_checkpoints_of_steps_are_kept_beside_best_and_last(command: Make) -> No
     assert not list((training.out / "checkpoints").iterdir())
 
 
-def test_a_csv_file_holds_what_tensorboard_shows_and_the_terminal_the_loss(
+def test_a_csv_file_holds_what_tensorboard_shows_and_the_terminal_the_time_left(
     command: Make, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("ttm.training.trainer.LOG_EVERY", 1)
     monkeypatch.setattr("ttm.training.run_log.LINE_EVERY_S", 0.0)
-    training = command(logger=("csv",))
+    training = command(logger=("csv",), steps=4)
     training.run()
-    assert re.search(r"^ 50%  step 1  loss .* steps/s$", capsys.readouterr().err, re.M)
+    assert re.search(r"^ 75%  step 3  loss .* steps/s  \d.* left$", capsys.readouterr().err, re.M)
     rows = list(csv.DictReader((training.out / "csv/version_0/metrics.csv").open()))
     steps = [int(row["step"]) for row in rows if row["train/loss"]]
-    assert steps == [1, 2]
+    assert steps == [1, 2, 3, 4]
     assert float(rows[0]["train/learning_rate"]) > 0
     assert float(rows[-1]["validation/normalized/policy"]) > 0
     assert not (training.out / "tensorboard").exists()

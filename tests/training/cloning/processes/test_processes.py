@@ -94,7 +94,7 @@ FROZEN = {"window": "episode", "freeze_vision": True, "recall_weight": 2.0}
     [{"memory": "carry"}, FROZEN],
     ids=["carry", "frozen-recall"],
 )
-def test_shares_of_a_batch_add_up_to_it(
+def test_shares_and_parts_of_a_batch_add_up_to_it(
     command: Make,
     with_batch_norm: Path,
     uneven: Path,
@@ -107,7 +107,7 @@ def test_shares_of_a_batch_add_up_to_it(
         given |= {"init": with_batch_norm, "cameras": ("wrist",)}
     one = command(**given, out=tmp_path / "one")
     one.run()
-    two = command(**given, out=tmp_path / "two")
+    two = command(**given, accumulate=2, out=tmp_path / "two")
     assert in_two_processes(two) == ([0, 0], [])
     assert furthest(one, two) < 1e-5
 
@@ -162,9 +162,9 @@ def test_a_mistake_is_told_once(command: Make, in_two_processes: Start, tmp_path
     assert "missing.hdf5 does not exist" in told[0]
 
 
-def test_a_batch_must_have_a_window_for_each_device(command: Make) -> None:
-    with pytest.raises(UserError, match=r"--batch-size is 2, .* give at least 3"):
-        command(devices=3).run()
+def test_a_batch_must_have_a_window_for_each_part(command: Make) -> None:
+    with pytest.raises(UserError, match=r"--batch-size is 2, .* give at least 6"):
+        command(devices=2, accumulate=3).run()
 
 
 def test_nothing_waits_for_machines_that_nobody_has_started(
