@@ -73,7 +73,7 @@ def test_run_yaml_holds_all_options_of_the_training(
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("batch-sise: 3", "there is no option 'batch-sise'; see the command's --help"),
+        ("batch-sise: 3", "did you mean batch-size"),
         ("augmentation: {shifts: 1}", "there is no option 'augmentation.shifts'"),
         ("data: {a: {b: 1}}", "data has no value that the option takes"),
         ("window: many", "window has no value that the option takes: many"),
