@@ -377,7 +377,7 @@ def _embed_instructions(
         for condition in (job.condition for job in jobs):
             if condition.probe != LIVE or condition.execution != NEWEST:
                 given = f"--probe {condition.probe} --execution {condition.execution}"
-                raise UserError(f"{given}: the expert has no memory and predicts no chunks")
+                raise UserError(f"{given} is for a policy, not for the expert; name a checkpoint")
         facts.require_expert()
         return {}
     with cpu_threads(1):

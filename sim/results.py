@@ -221,7 +221,9 @@ def load_evaluation(path: Path) -> Evaluation:
         environment = data.get("environment", KITCHEN)
         return Evaluation(**facts, environment=environment, condition=Condition(**condition))
     except (KeyError, TypeError, AttributeError, UnicodeDecodeError, json.JSONDecodeError) as error:
-        raise UserError(f"{file}: not the result of an evaluation ({error!r})") from error
+        raise UserError(
+            f"{file}: not a result of ttm evaluate ({error!r}); make it again"
+        ) from error
 
 
 def _outcome(task: str, data: Mapping[str, Any]) -> Outcome:

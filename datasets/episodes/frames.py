@@ -239,7 +239,8 @@ def _as_rgb(rows: npt.NDArray[Any], values: tuple[float, float]) -> Frames:
     portion = (rows.astype(np.float64) - low) / (high - low)
     if not ((portion >= -RANGE_SLACK) & (portion <= 1 + RANGE_SLACK)).all():
         raise ValueError(
-            f"float frames range from {rows.min():g} to {rows.max():g}, not {low:g} to {high:g} (--spec)"
+            f"float frames range from {rows.min():g} to {rows.max():g}, not {low:g} to {high:g}; give the "
+            "camera's `values` in a --spec file"
         )
     return np.round(portion.clip(0, 1) * 255).astype(np.uint8)
 

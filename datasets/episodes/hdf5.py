@@ -251,12 +251,11 @@ def require_readable(file: Any) -> None:
             continue  # what it leads to is judged where it lies
         name = path.decode("utf-8", "surrogateescape")
         stored = find_member(file, name)
-        if kind == h5py.h5l.TYPE_HARD and isinstance(stored, h5py.Dataset):
-            fault = storage_fault(
-                stored, whole=stored.dtype != np.uint8
-            )  # frames are read one by one
-            if fault is not None:
-                raise UserError(f"{one_line(name)}: {fault[0]}; {fault[1]}")
+        if kind != h5py.h5l.TYPE_HARD or not isinstance(stored, h5py.Dataset):
+            continue
+        # Frames, which are uint8, are read one by one.
+        if fault := storage_fault(stored, whole=stored.dtype != np.uint8):
+            raise UserError(f"{one_line(name)}: {fault[0]}; {fault[1]}")
 
 
 def storage_fault(dataset: Any, *, whole: bool) -> tuple[str, str] | None:

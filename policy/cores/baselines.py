@@ -257,7 +257,7 @@ class CausalTransformer(SequenceCore):
         self.head_size = head_size(width, config.num_heads, "the causal Transformer")
         if self.head_size % 2:
             heads = f"{config.num_heads} heads have {self.head_size} channels each"
-            raise UserError(f"{heads}; give an even number")
+            raise UserError(f"{heads}; give a num_heads with an even number of channels")
         self.slot = nn.Parameter(torch.randn(config.process_size, width) * 0.02)
         sizes = width, config.num_heads, config.mlp_size
         self.blocks = nn.ModuleList(CausalBlock(*sizes) for _ in range(config.num_layers))

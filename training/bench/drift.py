@@ -284,17 +284,11 @@ def summarize(runs: DriftRuns, bin_ticks: int) -> DriftSummary:
         found: list[Figures] = []
         for first in range(0, ticks, bin_ticks):
             stop = min(first + bin_ticks, ticks)
-            found.append({"first": first, "stop": stop})
-            means_of = {
-                "norm": means(run.norms, first, stop),
-                "error": means(run.errors, first, stop),
-            }
-            means_of["error"] = np.sqrt(means_of["error"])
-            for name, samples in means_of.items():
-                found[-1] |= {
-                    name: float(samples[0]),
-                    f"{name}_deviation": float(samples[1:].std()),
-                }
+            row: Figures = {"first": first, "stop": stop}
+            norm, error = means(run.norms, first, stop), np.sqrt(means(run.errors, first, stop))
+            for name, samples in (("norm", norm), ("error", error)):
+                row |= {name: float(samples[0]), f"{name}_deviation": float(samples[1:].std())}
+            found.append(row)
         return found
 
     kept, control = runs.kept, runs.control

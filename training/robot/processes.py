@@ -70,9 +70,8 @@ def running_nodes(
     with tempfile.TemporaryDirectory(prefix="ttm_robot_") as folder:
         try:
             for name, values in parameters.items():
-                file = (
-                    Path(folder) / f"{name}.yaml"
-                )  # on a command line ROS reads `yes` as a boolean
+                # On a command line ROS reads `yes` as a boolean.
+                file = Path(folder) / f"{name}.yaml"
                 data = {"/**": {"ros__parameters": dict(values)}}
                 file.write_text(yaml.safe_dump(data, allow_unicode=True, width=10_000))
                 command = [*PROGRAM, name, "--ros-args", "--params-file", str(file)]

@@ -237,10 +237,8 @@ def _scale(stored: Any, length: int, path: Path) -> float:
         return 1.0
     rows = max(stored.chunks[0], 1)  # a chunk is unpacked as a whole
     blocks = (np.asarray(stored[at : min(at + rows, length)]) for at in range(0, length, rows))
-    lowest, highest = zip(
-        *((float(block.min()), float(block.max())) for block in blocks), strict=True
-    )
-    low, high = min(lowest), max(highest)
+    extremes = np.array([(block.min(), block.max()) for block in blocks], np.float64)
+    low, high = float(extremes.min()), float(extremes.max())  # NaN if any is
     for white, least in ((1.0, 0.0), (255.0, OVERSHOOT)):
         slack = RANGE_SLACK * white
         if low >= -slack and least < high <= white + slack:

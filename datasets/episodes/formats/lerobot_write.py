@@ -372,16 +372,11 @@ def _prefixed(prefix: str, values: Mapping[str, Any]) -> dict[str, Any]:
 def _task_table(tasks: list[str]) -> pa.Table:
     """Return the table of tasks, whose text pandas takes as its index, as LeRobot expects."""
     text = "__index_level_0__"
-    types = {"pandas_type": "int64", "numpy_type": "int64", "metadata": None}
+    number = {"pandas_type": "int64", "numpy_type": "int64", "metadata": None}
+    words = {"pandas_type": "unicode", "numpy_type": "object", "metadata": None}
     columns = [
-        {"name": "task_index", "field_name": "task_index", **types},
-        {
-            "name": None,
-            "field_name": text,
-            **types,
-            "pandas_type": "unicode",
-            "numpy_type": "object",
-        },
+        {"name": "task_index", "field_name": "task_index", **number},
+        {"name": None, "field_name": text, **words},
     ]
     described = {"index_columns": [text], "column_indexes": [], "columns": columns}
     table = pa.table({"task_index": pa.array(range(len(tasks)), pa.int64()), text: tasks})

@@ -458,10 +458,8 @@ class _DemoCheck:
             return
         stored = self.group["loss_weights"]
         if stored.ndim != 1 or stored.dtype.kind not in "fiub":
-            what = (
-                f"loss_weights has shape {stored.shape} and {stored.dtype} values, not numbers (T,)"
-            )
-            yield self.fault(what, remedy)
+            kind = f"shape {stored.shape} and {stored.dtype} values"
+            yield self.fault(f"loss_weights has {kind}, not numbers (T,)", remedy)
             return
         with np.errstate(over="ignore"):
             weights = np.asarray(stored, dtype=np.float32)
@@ -540,7 +538,7 @@ class _DemoCheck:
         vectors = [np.asarray(self.group[key][first : last + 1], np.float64) for key in keys]
         # A vector that is shorter than the frames has no values here.
         spans = [np.ptp(values, axis=0).max(initial=0.0) for values in vectors if len(values)]
-        return bool(spans) and max(spans) <= STILL_RANGE
+        return bool(spans) and all(span <= STILL_RANGE for span in spans)
 
 
 def print_report(report: CheckReport, console: Console) -> None:

@@ -29,9 +29,7 @@ FILMS = (".mp4", ".webp")
 HOLD_S = 1.5  # how long the last frame stays, so that one sees how the episode ended
 BLOCK = 32  # frames of each camera that are read at a time
 LATEST_S = 2**32  # no capture time is later; it is in the year 2106
-REPEATS = (
-    3  # each frame of an .mp4 is shown so often: some browsers stutter below 10 frames a second
-)
+REPEATS = 3  # of each frame of an .mp4: some browsers stutter below 10 frames a second
 
 DPI = 100
 WIDTH, HEADER, CAMERAS, CHART, FOOTER = 9.6, 0.5, 3.0, 0.85, 0.45

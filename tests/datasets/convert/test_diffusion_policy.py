@@ -104,6 +104,10 @@ def test_the_scale_of_float_frames_is_that_of_all(pusht, convert, white):
     data["img"][30] = 1.3 if white == 1 else 300
     with pytest.raises(UserError, match=r"holds values from .* to (1\.3|300); bring them"):
         convert(pusht, "out2")
+    data["img"][30] = white
+    data["img"][35, 2, 3, 1] = np.nan
+    with pytest.raises(UserError, match="holds values from nan to nan; bring them"):
+        convert(pusht, "out2")
 
 
 def test_damage_is_one_line(pusht, convert, tmp_path):

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from unittest.mock import MagicMock
+
 import pytest
 
 from ttm.policy.errors import StaleObservation
+from ttm_policy import control_loop
 from ttm_policy.guards import Arrivals, ClockSteps
 
 
@@ -37,6 +40,19 @@ def test_forgotten_inputs_are_not_silent() -> None:
     arrivals.require_alive(100.0, 0.5)
     arrivals.add("head", 7, 100.0)
     arrivals.require_alive(100.4, 0.5)
+
+
+def test_the_robot_holds_if_the_clock_of_ros_stands_still(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also while its sensors go on. A clock that is set back goes on as well."""
+    node, loop = MagicMock(), MagicMock(max_age_s=0.5)
+    watchdog = control_loop.Watchdog(node, loop, MagicMock(), MagicMock(), None)
+    for now_ns, wall_s in ((5, 1.0), (5, 1.4), (2, 1.6), (2, 2.0), (2, 2.2)):
+        loop.hold.assert_not_called()
+        node.get_clock().now().nanoseconds = now_ns
+        monkeypatch.setattr(control_loop.time, "monotonic", lambda now_s=wall_s: now_s)
+        watchdog.check_between_ticks()
+    error = loop.hold.call_args.args[0]
+    assert str(error).startswith("the clock of ROS (/clock) has sent no new stamp for 0.600 s")
 
 
 def test_a_clock_that_is_set_is_told_once() -> None:

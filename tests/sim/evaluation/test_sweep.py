@@ -119,7 +119,7 @@ def test_a_sweep_is_compared_with_another_evaluation(
     [
         (["--gap", "-1"], "--gap is -1; give 0 or more"),
         (["--probe", "noise", "--noise", "0"], "--noise is 0.0; give a number above 0"),
-        (["--probe", "swap", "--checkpoint", "expert"], "the expert has no memory"),
+        (["--probe", "swap", "--checkpoint", "expert"], "is for a policy, not for the expert"),
     ],
 )
 def test_what_makes_no_sense_is_an_error_of_one_line(

@@ -103,9 +103,7 @@ class Recovery:
     def _load(self, path: Path) -> str:
         """Load the memory, and return an empty text, or why it is empty."""
         age_s, most_s = time.time() - path.stat().st_mtime, self._parameters.recovery_max_age_s
-        if (
-            abs(age_s) > most_s
-        ):  # below 0 where the clock was set back, as at the start of a computer
+        if abs(age_s) > most_s:  # below 0 where the clock was set back
             limit = f"recovery_max_age_s is {most_s:g}"
             return f"the memory is empty, since {path} is {age_s:.0f} s old and {limit}"
         try:

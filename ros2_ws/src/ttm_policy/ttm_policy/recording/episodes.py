@@ -39,7 +39,7 @@ from ttm_policy.contract import (
     measured_goals,
     measured_places,
 )
-from ttm_policy.inputs import DRIVER_TOPIC, PERSON, JointStates
+from ttm_policy.inputs import DRIVER_TOPIC, PERSON, JointStates, Vector
 from ttm_policy.messages import (
     MESSAGE_TYPES,
     CommandCodec,
@@ -52,7 +52,6 @@ from ttm_policy.parameters import DrivingParameters, RecorderParameters
 from ttm_policy.recording.matching import Tick, Topics
 
 Observation = Mapping[str, npt.NDArray[Any]]
-Vector = npt.NDArray[np.float32]
 Sizes = Mapping[str, tuple[int, int]]
 """Camera -> height and width of its images."""
 JOINTS, SIGNAL = "sensor_msgs/JointState", "std_msgs/Bool"
@@ -321,13 +320,13 @@ class EpisodeRows:
     def add(self, tick: Tick[Any]) -> None:
         """Take the next tick, whose messages may be serialised. Raises `UserError` if it does not fit."""
         values = self._values
-        observed, commands = (
-            {
-                topic: unpacked(topic, message, values.types[topic])
-                for topic, message in part.items()
+
+        def messages(part: Mapping[str, Any]) -> dict[str, Any]:
+            return {
+                topic: unpacked(topic, each, values.types[topic]) for topic, each in part.items()
             }
-            for part in (tick.observation, tick.command)
-        )
+
+        observed, commands = messages(tick.observation), messages(tick.command)
         tick = replace(tick, observation=observed, command=commands)
         observation = values.observation(tick)
         if observation is None and self._waiting is None:

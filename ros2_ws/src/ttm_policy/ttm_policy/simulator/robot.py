@@ -32,7 +32,7 @@ from ttm_policy.contract import (
     RobotContract,
     load_contract,
 )
-from ttm_policy.inputs import WARN_EVERY_S
+from ttm_policy.inputs import WARN_EVERY_S, Vector
 from ttm_policy.messages import (
     CommandCodec,
     Source,
@@ -47,7 +47,6 @@ from ttm_policy.parameters import SimParameters
 from ttm_policy.qos import LATCHED, NEWEST, TRANSFORMS
 
 Observation = Mapping[str, npt.NDArray[Any]]
-Vector = npt.NDArray[np.float32]
 COMMAND_TIMEOUT_S = 0.3
 """Simulated time after which a twist expires, as on base controllers and MoveIt Servo. Half a second
 after the last command the odometry of a base that is simulated in ticks of 0.2 s says that it stands."""
