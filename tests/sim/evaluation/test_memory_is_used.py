@@ -154,7 +154,7 @@ def test_the_control_leaves_the_cue_on(points: ModuleType) -> None:
 
 
 def test_the_expert_has_no_memory(points: ModuleType) -> None:
-    with pytest.raises(UserError, match=r"--probe zero .* expert has no memory"):
+    with pytest.raises(UserError, match=r"--probe zero .* not for the expert; name a checkpoint"):
         evaluate(
             "expert", "recall", episodes=1, env=MEMORY_POINT, condition=Condition(probe="zero")
         )
