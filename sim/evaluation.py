@@ -120,7 +120,8 @@ class EvaluateCommand:
     """Of the probe noise: the share of each token's norm."""
     donor: Annotated[DonorName, DONOR] = SAME_STATE
     cue: CueName = "hidden"
-    """Hide the cue of memory tasks, or leave it on as a control, which a policy without memory solves."""
+    """Hide the cue of memory tasks, leave it on as a control, which a policy without memory solves, or hide
+    one whose colour or shape no demonstration shows (held_out)."""
     execution: Annotated[tuple[str, ...], EXECUTION] = (NEWEST,)
     delay: float = 0.0
     """Seconds from an observation until its command is in force, as on a robot that goes on while its

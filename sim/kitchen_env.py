@@ -176,8 +176,10 @@ class KitchenEnv(gymnasium.Env[dict[str, np.ndarray], np.ndarray]):
     def _sample(self, options: dict[str, Any]) -> InitialState:
         """Draw an initial state, with what `options` fix of its cue."""
         start = self.task.sample(self.np_random)
-        if isinstance(start, CueState):
-            return start.with_options(options)
+        if isinstance(self.task, CueTask):
+            assert isinstance(start, CueState)
+            level = options.get("vary", {}).get("decoy", 0)
+            return self.task.with_decoys(start.with_options(options), level, self.np_random)
         if unknown := [name for name in OPTIONS if name in options]:
             why = f"task '{self._task_name}' shows no cue, so that it has no option '{unknown[0]}'"
             raise UserError(f"{why}; tasks that have one: {', '.join(self.task_groups['memory'])}")

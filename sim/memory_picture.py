@@ -197,7 +197,7 @@ class EpisodeMemory:
         """Write the picture of the episode that ended with `outcome`, and in which the cue was `cue`."""
         choice, moments = outcome.choice, {}
         if choice and choice.go_tick is not None:
-            if cue == "hidden" and choice.gap:
+            if cue != "left_on" and choice.gap:
                 moments["the cue is gone"] = choice.go_tick - choice.gap
             moments["the robot may act"] = choice.go_tick
         seen = SeenEpisode(

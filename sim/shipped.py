@@ -15,8 +15,9 @@ KITCHEN = "ttm/Kitchen-v0"
 FIRST_DEMONSTRATION_SEED = 1_000_000
 """The first initial state that demonstrations are recorded from. Evaluation takes 0, 1, 2, …, so that
 no evaluated state was ever trained on."""
-CueName = Literal["hidden", "left_on"]
-"""Whether memory tasks hide their cue before the robot may act, or leave it on as a control."""
+CueName = Literal["hidden", "left_on", "held_out"]
+"""Whether memory tasks hide their cue before the robot may act, leave it on as a control, or hide a cue
+whose colour or shape they do not show otherwise."""
 SHIPPED = "shipped"
 """The name of that policy wherever a command takes a checkpoint."""
 SHIPPED_CHECKPOINT = Path(__file__).resolve().parent / "assets" / "kitchen.safetensors"

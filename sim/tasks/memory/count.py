@@ -34,6 +34,7 @@ class Count(OpenChosen):
     """
 
     template = "open the drawer whose number from the top is that of the blinks"
+    takes_decoys = False
     cue_ticks = BLINK_SLOTS * SLOT_TICKS
     add_to_scene = staticmethod(add_lamps)
 

@@ -2,22 +2,34 @@
 
 | ticks                          | what happens                                              |
 |--------------------------------|-----------------------------------------------------------|
-| 0 to `cue_ticks` - 1           | the cue is shown                                          |
+| 0 to `cue_tick` - 1            | decoys, if there are any: cues that do not count          |
+| the next `cue_ticks`           | the cue is shown                                          |
 | the next `gap`                 | nothing of the cue can be seen                            |
-| from `cue_ticks + gap` on      | the observation says "go", and the robot may act          |
+| from then on                   | the observation says "go", and the robot may act          |
 
 Until "go" the environment ignores actions and holds the robot still (`KitchenWorld.hold`), so that
 the robot's pose does not carry the answer. Nor does the previous action that a policy sees, since it
 is the one that was executed: to stand still (`InitialState.stand_still`), whatever is commanded. With
-the cue left on, which is the control, the answer can be seen at every tick.
+the cue left on, which is the control, the answer can be seen at every tick from the cue on.
+
+Of several cues the last one counts. The variation "decoy" draws those before it, each followed by a blank
+of 1 to `MOST_BLANK` ticks:
+
+| level | decoys           | ticks of each    |
+|-------|------------------|------------------|
+| 0     | 0                |                  |
+| 1     | 0 or 1           | `cue_ticks`      |
+| 2     | 1 or 2           | 1 to `cue_ticks` |
+| 3     | 1 to 3           | 1 to `cue_ticks` |
 """
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Collection, Mapping
+from copy import deepcopy
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar, get_args
 
 import mujoco
 import numpy as np
@@ -26,12 +38,14 @@ from ttm.policy.errors import UserError, require_choice
 from ttm.sim.kitchen import fetch
 from ttm.sim.kitchen.scene import CHEST_POSITION_M, COUNTER_TOP_Z_M
 from ttm.sim.kitchen.world import InitialState, KitchenWorld
+from ttm.sim.shipped import CueName
 from ttm.sim.tasks.task import Task
 
 GAPS = (3, 15)
 """The shortest and the longest gap that `sample` draws."""
-CUES = ("hidden", "left_on")
-"""What becomes of the cue after it was shown."""
+CUES: tuple[CueName, ...] = get_args(CueName)
+"""What becomes of the cue after it was shown; "held_out" is hidden too, and `CueState.held_out`."""
+MOST_BLANK = 3
 OPTIONS = ("gap", "cue", "right_choice")
 """The options of a reset that only these tasks know."""
 NEAR_M = 0.09
@@ -56,6 +70,16 @@ SPACING_M = 0.19
 RADIUS_M = 0.045
 
 
+@dataclass(frozen=True)
+class Decoy:
+    """A cue that does not count, since another one follows."""
+
+    choice: str
+    """What it asks for, which is not the right choice."""
+    first_tick: int
+    ticks: int
+
+
 @dataclass(frozen=True, kw_only=True)
 class CueState(InitialState):
     """How an episode with a cue starts. `goal` is the right choice."""
@@ -66,16 +90,23 @@ class CueState(InitialState):
     """Ticks between the cue and "go"."""
     left_on: bool = False
     """Whether the cue stays visible."""
+    held_out: tuple[str, ...] = ()
+    """What takes the place of `choices`, one by one, for a cue that is never drawn otherwise."""
+    decoys: tuple[Decoy, ...] = ()
+    cue_tick: int = 0
+    """The tick at which the cue that counts begins."""
 
     def with_options(self, options: Mapping[str, Any]) -> CueState:
         """Return the same state with the gap, the cue and the right choice that `options` fix."""
         gap = options.get("gap", self.gap)
         if not isinstance(gap, int | np.integer) or gap < 0:
             raise UserError(f"gap {gap!r} must be a whole number of ticks, 0 or more")
-        cue, goal = options.get("cue", CUES[0]), options.get("right_choice", self.goal)
-        require_choice("cue", cue, CUES)
-        require_choice("right_choice", goal, self.choices)
-        return replace(self, gap=int(gap), left_on=cue == "left_on", goal=goal)
+        cue = options.get("cue", CUES[0])
+        require_choice("cue", cue, CUES if self.held_out else CUES[:2])
+        choices = self.held_out if cue == "held_out" else self.choices
+        goal = options.get("right_choice", choices[self.choices.index(self.goal)])
+        require_choice("right_choice", goal, choices)
+        return replace(self, gap=int(gap), left_on=cue == "left_on", goal=goal, choices=choices)
 
 
 def draw_gap(rng: np.random.Generator) -> int:
@@ -94,6 +125,8 @@ class CueTask(Task):
 
     cue_ticks: ClassVar[int]
     """How long the cue is shown."""
+    takes_decoys: ClassVar[bool] = True
+    """Whether a cue can be told from one before it."""
 
     def instruction(self, goal: str) -> str:
         """Return the instruction, which does not tell the goal."""
@@ -101,7 +134,8 @@ class CueTask(Task):
 
     def go_tick(self, world: KitchenWorld) -> int:
         """Return the first tick at which the robot may act."""
-        return self.cue_ticks + start_of(world, CueState).gap
+        start = start_of(world, CueState)
+        return start.cue_tick + self.cue_ticks + start.gap
 
     def go(self, world: KitchenWorld) -> bool:
         return world.tick >= self.go_tick(world)
@@ -109,6 +143,33 @@ class CueTask(Task):
     def tick_limit(self, world: KitchenWorld) -> int:
         """Return the tick at which the episode is cut off: `max_ticks` after "go"."""
         return self.go_tick(world) + self.max_ticks
+
+    def with_decoys(self, start: CueState, level: int, rng: np.random.Generator) -> CueState:
+        """Return the same state with decoys before the cue. `rng` is left as it is.
+
+        Their number and times do not depend on the right choice.
+        """
+        if not level or not self.takes_decoys:
+            return start
+        rng = np.random.default_rng((int(deepcopy(rng).integers(2**32)), 1))
+        right, tick, decoys = start.choices.index(start.goal), 0, []
+        fewest, most = (0, 1) if level == 1 else (1, level)
+        for _ in range(rng.integers(fewest, most, endpoint=True)):
+            ticks = rng.integers(self.cue_ticks if level == 1 else 1, self.cue_ticks, endpoint=True)
+            other = start.choices[(right + rng.integers(1, 3)) % 3]
+            decoys.append(Decoy(other, tick, int(ticks)))
+            tick += int(ticks + rng.integers(1, MOST_BLANK, endpoint=True))
+        return replace(start, decoys=tuple(decoys), cue_tick=tick)
+
+    def shown(self, world: KitchenWorld) -> tuple[str | None, int]:
+        """Return the choice whose cue is shown now, or None, and for how many ticks it has been shown."""
+        start = start_of(world, CueState)
+        for decoy in start.decoys:
+            if 0 <= world.tick - decoy.first_tick < decoy.ticks:
+                return decoy.choice, world.tick - decoy.first_tick
+        since = world.tick - start.cue_tick
+        visible = since >= 0 and (start.left_on or since < self.cue_ticks)
+        return (start.goal if visible else None), since
 
     @abstractmethod
     def choice(self, world: KitchenWorld) -> str | None:

@@ -37,6 +37,7 @@ class Search(OpenChosen):
     """
 
     template = "find the ball and open no drawer twice"
+    takes_decoys = False
     cue_ticks = 2 * len(MOVEMENT_M)
 
     @staticmethod

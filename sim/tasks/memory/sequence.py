@@ -49,6 +49,7 @@ class Sequence(cue.CueTask):
 
     template = "touch the three objects in the order that was shown"
     goals = cue.SIDES
+    takes_decoys = False
     cue_ticks = SHOW_TICKS * len(cue.SIDES)
     max_ticks = 150
     add_to_scene = staticmethod(cue.add_panel)

@@ -78,6 +78,7 @@ class Shell(LiftTask, cue.CueTask):
 
     template = "lift the cup that hides the ball"
     goals = cue.SIDES
+    takes_decoys = False
     cue_ticks = SHOWN_TICKS + SWAPS * SWAP_TICKS
 
     @staticmethod

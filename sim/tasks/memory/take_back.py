@@ -56,6 +56,7 @@ class TakeBack(cue.CueTask):
 
     template = "put the object back to where it was taken from"
     goals = cue.SIDES
+    takes_decoys = False
     cue_ticks = 5
 
     @staticmethod

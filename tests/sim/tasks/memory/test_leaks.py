@@ -51,9 +51,9 @@ def equal(first: Observation, second: Observation) -> bool:
 
 
 @pytest.mark.parametrize("task", MEMORY_NAMES)
-@pytest.mark.parametrize(("seed", "gap"), [(0, 3), (1, 9)])
+@pytest.mark.parametrize(("seed", "gap", "decoy"), [(0, 3, 0), (1, 9, 0), (2, 3, 3)])
 def test_at_go_no_observation_tells_the_cue(
-    env: KitchenEnv, task: str, seed: int, gap: int
+    env: KitchenEnv, task: str, seed: int, gap: int, decoy: int
 ) -> None:
     """Same state, other cue, and other actions: every observation at "go" is equal to the bit.
 
@@ -62,10 +62,10 @@ def test_at_go_no_observation_tells_the_cue(
     episodes, states = [], []
     for number, choice in enumerate(choices_of(env, task, seed)):
         actions = np.random.default_rng(number)
-        fixed = {"task": task, "gap": gap, "right_choice": choice}
+        fixed = {"task": task, "gap": gap, "right_choice": choice, "vary": {"decoy": decoy}}
         episodes.append(until_go(env, actions, seed=seed, **fixed))
         states.append(np.concatenate([env.data.qpos, env.data.qvel, env.data.ctrl]))
-        assert len(episodes[-1]) == env.task.cue_ticks + gap + 1  # type: ignore[attr-defined]
+        assert len(episodes[-1]) == env.task.go_tick(env.world) + 1  # type: ignore[attr-defined]
     for first, second in combinations(episodes, 2):
         assert equal(first[-1], second[-1])
         assert all(equal(a, b) for a, b in zip(first[-gap - 1 :], second[-gap - 1 :], strict=True))
