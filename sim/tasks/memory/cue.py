@@ -94,6 +94,8 @@ class CueTask(Task):
 
     cue_ticks: ClassVar[int]
     """How long the cue is shown."""
+    least_rate: ClassVar[float] = 0.5
+    """The shortest that a variation of the rate may make the cue, as a factor."""
 
     def instruction(self, goal: str) -> str:
         """Return the instruction, which does not tell the goal."""
@@ -102,6 +104,10 @@ class CueTask(Task):
     def go_tick(self, world: KitchenWorld) -> int:
         """Return the first tick at which the robot may act."""
         return self.cue_ticks + start_of(world, CueState).gap
+
+    def cue_end(self, world: KitchenWorld) -> int:
+        """Return the first tick of the gap."""
+        return self.go_tick(world) - start_of(world, CueState).gap
 
     def go(self, world: KitchenWorld) -> bool:
         return world.tick >= self.go_tick(world)
