@@ -22,7 +22,9 @@ from ttm.sim.actors import load_policy
 from ttm.sim.condition import Condition
 from ttm.sim.environment import (
     ALL_TASKS,
+    EACH,
     EXECUTED,
+    HELD,
     expert_of,
     inspect_env,
     make_env,
@@ -31,7 +33,7 @@ from ttm.sim.environment import (
     spec_of,
 )
 from ttm.sim.shipped import FIRST_DEMONSTRATION_SEED, KITCHEN, CueName, checkpoint_path
-from ttm.sim.workers import RAY, TASK, WorkerPool
+from ttm.sim.workers import RAY, TASK, VARY, WorkerPool
 
 MOST_FAILURES = 100
 """After so many failed episodes of a task in a row, no more are tried. An expert that solves one in
@@ -85,6 +87,7 @@ class CollectCommand:
     """Ticks for which memory tasks hide their cue; without it each episode draws its own."""
     cue: CueName = "hidden"
     """Hide the cue of memory tasks, or leave it on, so that the episodes need no memory."""
+    vary: Annotated[tuple[str, ...], VARY] = ()
 
     def run(self) -> int:
         """Record, and print how many episodes there are."""
@@ -93,15 +96,20 @@ class CollectCommand:
         facts = inspect_env(self.env)
         names = facts.choose(self.task)
         facts.require_expert()
-        needs_memory_task = Condition(self.gap, cue=self.cue).needs_memory_task
-        require_memory_tasks(self.env, names, needs_memory_task)
+        varied, *others = facts.variants(self.vary)
+        if others:
+            raise UserError(
+                f"--vary {' '.join(self.vary)}: {EACH} is for ttm evaluate; name dimensions"
+            )
+        condition = Condition(self.gap, cue=self.cue, vary=varied)
+        require_memory_tasks(self.env, names, condition.needs_memory_task)
         embeddings = {text: embed_instruction(text) for name in names for text in facts.tasks[name]}
         checkpoint = checkpoint_path(self.policy) if self.policy else None
         if checkpoint:
             load_policy(str(checkpoint), facts.spec)  # finds out here that it does not fit
         self.out.mkdir(parents=True, exist_ok=True)
         advice = "; what was recorded is kept, and the same command goes on"
-        arguments = (self.env, self.disturbance, checkpoint, embeddings, self.gap, self.cue)
+        arguments = (self.env, self.disturbance, checkpoint, embeddings, condition)
         pool = WorkerPool(Recorder, arguments, workers=self.workers, ray=self.ray, advice=advice)
         begun: list[Path] = []
         try:
@@ -166,7 +174,8 @@ class Recorder:
 
     With a driving policy every tick is labelled with what the expert would have done there, so that the
     next policy learns to correct its own mistakes (DAgger, Ross et al. 2011). embeddings: instruction ->
-    sentence embedding (L,); others are computed when they are met. See `CollectCommand` for the rest.
+    sentence embedding (L,); others are computed when they are met. condition: gap, cue and variation. See
+    `CollectCommand` for the rest.
     """
 
     def __init__(
@@ -175,17 +184,17 @@ class Recorder:
         disturbance: float,
         policy: Path | None,
         embeddings: Mapping[str, np.ndarray],
-        gap: int | None = None,
-        cue: CueName = "hidden",
+        condition: Condition = Condition(),  # noqa: B008 (frozen)
     ):
         self._env = make_env(environment)
         self._spec, self._disturbance = spec_of(self._env), disturbance
         self._runner = PolicyRunner(load_policy(str(policy), self._spec)) if policy else None
-        self._embeddings, self._gap, self._cue = dict(embeddings), gap, cue
+        self._embeddings, self._condition = dict(embeddings), condition
 
     def run(self, job: RecordingJob) -> bool:
         """Record one episode. Return whether it is worth keeping, and kept."""
-        options = reset_options(job.task, self._gap, self._cue)
+        asked = self._condition
+        options = reset_options(job.task, asked.gap, asked.cue, vary=asked.levels)
         observation, info = self._env.reset(seed=job.seed, options=options)
         instruction = info["instruction"]
         if instruction not in self._embeddings:
@@ -200,9 +209,8 @@ class Recorder:
                 return False
             split = "valid" if job.seed % SPLIT_EVERY == 0 else "train"
             facts: Any = {"task": job.task, "seed": job.seed, "success": success, "split": split}
-            writer.finish(
-                instruction=instruction, embedding=embedding, language_model=LANGUAGE_MODEL, **facts
-            )
+            facts |= {"embedding": embedding, "language_model": LANGUAGE_MODEL}
+            writer.finish(instruction=instruction, variation=asked.vary, **facts)
         return True
 
     def close(self) -> None:
@@ -234,7 +242,8 @@ class Recorder:
             observation, _, _, truncated, info = self._env.step(given)
             # A disturbance is left out, because it stands for what no robot reports, such as a slipping
             # wheel. A robot that is held cannot be disturbed.
-            disturbed = given is not command and before.get("go", True)
+            held = info.get(HELD, not before.get("go", True))
+            disturbed = given is not command and not held
             executed = command if disturbed else info.get(EXECUTED, command)
             time_s = before.get("time_s", tick * self._spec.control_dt_s)
             facts = {"timestamp_s": time_s, "reward": float(success), "done": success}

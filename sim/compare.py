@@ -165,13 +165,16 @@ def rates_table(entries: Sequence[Entry]) -> str:
 def pairs_table(pairs: Sequence[Pair]) -> str:
     """Return one line for each pair, for the terminal: of choices where there are any, else of success."""
     with_choices = {pair.task for pair in pairs if pair.measure == "choice"}
-    rows = [["task", "first", "second", "both", "only first", "only second", "neither", "p"]]
+    rows = [
+        ["task", "first", "second", "both", "only first", "only second", "neither", "change", "p"]
+    ]
     for pair in pairs:
         if pair.measure == ("choice" if pair.task in with_choices else "success"):
             test = pair.test
             counts = test.both, test.only_first, test.only_second, test.neither
             names = pair.task, pair.first.label, pair.second.label
-            rows.append([*names, *map(str, counts), f"{test.p_value:.2g}"])
+            change = f"{test.difference:+.0%}"
+            rows.append([*names, *map(str, counts), change, f"{test.p_value:.2g}"])
     return _aligned(rows)
 
 

@@ -59,6 +59,15 @@ class Condition:
     """Of the probe "swap". This default is that of results that do not name it, and commands ask for
     `SAME_STATE`."""
 
+    vary: str = ""
+    """What varies beside the initial state, as "camera=1 light=2"; see `EnvFacts.variants`."""
+
+    @property
+    def levels(self) -> dict[str, int]:
+        """What varies -> its level."""
+        pairs = (word.split("=") for word in self.vary.split())
+        return {name: int(level) for name, level in pairs}
+
     @property
     def series(self) -> str:
         """The condition in words, without its gap: one curve over the gap is of one series."""
@@ -66,6 +75,7 @@ class Condition:
         words = ["swap with another state"] if self.swaps_states else words
         words += ["cue left on"] if self.cue == "left_on" else []
         words += [f"{self.delay_s:g} s late"] if self.delay_s else []
+        words += [self.vary] if self.vary else []
         return ", ".join(words + ([] if self.execution == NEWEST else [self.execution]))
 
     @property
@@ -74,7 +84,7 @@ class Condition:
         gap = [] if self.gap is None else [f"gap_{self.gap}"]
         execution = [] if self.execution == NEWEST else [self.execution.replace(":", "_")]
         donor = ["other_state"] if self.swaps_states else []
-        return "_".join([*gap, self.probe, *donor, *execution])
+        return "_".join([*gap, self.probe, *donor, *execution, *self.vary.split()])
 
     @property
     def swaps_states(self) -> bool:
@@ -104,8 +114,9 @@ def conditions_of(
     executions: Sequence[str] = (NEWEST,),
     delay_s: float = 0.0,
     donor: DonorName = SAME_STATE,
+    variants: Sequence[str] = ("",),
 ) -> list[Condition]:
-    """Return all combinations of gaps, probes and executions, "live" first, each once.
+    """Return all combinations of gaps, probes, executions and variations, "live" first, each once.
 
     noise and donor count for the probes that they belong to. Raises `UserError` for values out of range,
     an unknown execution, or if there is no probe or no execution.
@@ -125,10 +136,10 @@ def conditions_of(
         "swap": replace(plain, donor=donor),
     }
     some: Sequence[int | None] = gaps or (None,)
-    combinations = product(some, ordered, executions)
+    combinations = product(some, ordered, executions, variants)
     found = [
-        replace(of_probe.get(probe, plain), gap=gap, probe=probe, execution=execution)
-        for gap, probe, execution in combinations
+        replace(of_probe.get(probe, plain), gap=gap, probe=probe, execution=execution, vary=vary)
+        for gap, probe, execution, vary in combinations
     ]
     return list(dict.fromkeys(found))
 

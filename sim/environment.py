@@ -21,8 +21,12 @@ from ttm.sim.shipped import KITCHEN, CueName
 
 ALL_TASKS = "all"
 """The value of an option that stands for every task of the environment."""
+EACH = "each"
+"""The name in `--vary` that stands for each dimension alone."""
 EXECUTED = "executed_action"
 """The key of `info` that says what the robot did at the last tick; see `PolicyEnv`."""
+HELD = "held"
+"""The key of `info` that says whether the robot was held at the last tick; see `PolicyEnv`."""
 ODOMETRY_FRAME = "odom"
 """The frame that stands still in the world and that the base moves in."""
 
@@ -48,7 +52,8 @@ class PolicyEnv(Protocol):
     - After a step `info["executed_action"]`, (A,) float32, says what the robot did in place of the given
       action, such as to stand still while it is held. The policy gets it as its previous action, and it
       is recorded. The key is optional, but an environment that ignores actions while it hides a cue needs
-      it, or a policy can carry the cue through commands that had no effect.
+      it, or a policy can carry the cue through commands that had no effect. `info["held"]`, optional, says
+      whether it did not act at all.
     - `step` returns `terminated` on success, and `truncated` at the time limit. It may be called for
       a few more ticks after success, in which demonstrations show `terminate`.
     - With `render_mode="rgb_array"`, with which `make_env` makes it, `render()` returns a picture for
@@ -62,6 +67,9 @@ class PolicyEnv(Protocol):
     - `resting_action()` returns the action (A,) that leaves the robot where it is, if that is not zeros.
     - `task_groups`, a mapping of names to tuples of tasks. Commands take the name of a group wherever
       they take that of a task. The group "all" is otherwise every task.
+    - `variations`, the names of what can vary beside the initial state, such as "light". The options of
+      `reset` may then hold `vary`, a dict of such names to levels from 0 (as without) to 3 (most). How
+      much varies is drawn from the seed, and leaves the initial state as it is.
 
     Memory tasks show a cue, hide it for a number of ticks, and then let the robot act. Other tasks have
     none of these keys:
@@ -147,9 +155,11 @@ def reset_options(
     gap: int | None = None,
     cue: CueName = "hidden",
     right_choice: str | None = None,
+    vary: Mapping[str, int] | None = None,
 ) -> dict[str, Any]:
     """Return the options of `reset` for a task. A gap or a right choice of None is left to the task."""
-    given = {"gap": gap, "cue": None if cue == "hidden" else cue, "right_choice": right_choice}
+    given: dict[str, Any] = {"gap": gap, "cue": None if cue == "hidden" else cue}
+    given |= {"right_choice": right_choice, "vary": vary or None}
     return {"task": task, **{name: value for name, value in given.items() if value is not None}}
 
 
@@ -162,6 +172,7 @@ class EnvFacts:
     tasks: Mapping[str, tuple[str, ...]]
     has_expert: bool
     task_groups: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    variations: tuple[str, ...] = ()
 
     def choose(self, tasks: str | Sequence[str]) -> list[str]:
         """Return the tasks that the name of a task or of a group, several of them, or "all" stand for.
@@ -173,6 +184,31 @@ class EnvFacts:
         for name in names:
             require_choice("task", name, dict.fromkeys([*self.tasks, *groups]))
         return list(dict.fromkeys(task for name in names for task in groups.get(name, (name,))))
+
+    def variants(self, texts: Sequence[str]) -> list[str]:
+        """Return the variations that the texts of `--vary` ask for, such as "camera=1 light=2".
+
+        It is one, or with "each=LEVEL" first what the other texts ask for, and then the same with each
+        dimension alone at that level. Raises `UserError` if the environment does not know a dimension.
+        """
+        common, each = dict[str, int](), 0
+        for text in texts:
+            name, _, level = text.rpartition("=")
+            if not self.variations:
+                raise UserError(
+                    f"--vary {text}: environment '{self.name}' has no member variations"
+                )
+            if name:
+                require_choice(f"--vary {text}: the name", name, (*self.variations, EACH))
+            require_choice(f"--vary {text}: the level", level, "0123")
+            if name == EACH:
+                each = int(level)
+            else:
+                common |= dict.fromkeys([name] if name else self.variations, int(level))
+        found = [common] + [common | {name: each} for name in self.variations if each]
+        ordered = [[(n, levels[n]) for n in self.variations if levels.get(n)] for levels in found]
+        words = (" ".join(f"{name}={level}" for name, level in pairs) for pairs in ordered)
+        return list(dict.fromkeys(words))
 
     def require_expert(self) -> None:
         """Raise `UserError` if the environment has no expert."""
@@ -186,7 +222,9 @@ def inspect_env(name: str) -> EnvFacts:
         groups = env.get_wrapper_attr("task_groups") if env.has_wrapper_attr("task_groups") else {}
         groups = {group: tuple(tasks) for group, tasks in groups.items()}
         has_expert = env.has_wrapper_attr("expert")
-        return EnvFacts(name, spec_of(env), tasks_of(env), has_expert, groups)
+        varies = env.has_wrapper_attr("variations")
+        variations = tuple(env.get_wrapper_attr("variations")) if varies else ()
+        return EnvFacts(name, spec_of(env), tasks_of(env), has_expert, groups, variations)
 
 
 def choose_task(

@@ -55,7 +55,7 @@ from ttm.sim.results import RESULT_FILE, VIDEOS, Evaluation, TaskResult, load_ev
 from ttm.sim.rollout import OnTick, Outcome, delayed, run_episode
 from ttm.sim.shipped import KITCHEN, CueName
 from ttm.sim.video import EpisodeVideo
-from ttm.sim.workers import RAY, TASK, WorkerPool
+from ttm.sim.workers import RAY, TASK, VARY, WorkerPool
 
 PROBE = arg(
     help="What is done to the memory, one or several: "
@@ -81,12 +81,14 @@ class EvaluateCommand:
     from outside: a policy that uses its memory loses its choice when the memory is erased, and chooses
     as another episode's cue asked for when the memory is exchanged. With several gaps, probes or
     executions each combination has a folder of its own in OUT, and report.html shows them all, with
-    curves over the gap.
+    curves over the gap. So it does with --vary each=LEVEL, which evaluates first without variation, and
+    then with each dimension alone.
 
     For example:
       ttm evaluate --task pick --episodes 100 --out runs/shipped
       ttm evaluate --checkpoint runs/mine/best.safetensors --out runs/mine/eval --against runs/shipped
       ttm evaluate --task memory --gap 5 15 45 --probe live erase swap --out runs/probes
+      ttm evaluate --task pick --vary each=1 --out runs/robustness
       ttm evaluate --checkpoint expert --out runs/expert
     """
 
@@ -126,13 +128,22 @@ class EvaluateCommand:
     delay: float = 0.0
     """Seconds from an observation until its command is in force, as on a robot that goes on while its
     policy thinks. Policies of `ttm train --delay` are told it."""
+    vary: Annotated[tuple[str, ...], VARY] = ()
 
     def run(self) -> int:
         """Evaluate, write result.json, report.html and the videos, and print the rates."""
         require_at_least(1, options(self, "episodes", "workers", "max_ticks"))
         require_at_least(0, options(self, "videos", "first_seed"))
+        varied = inspect_env(self.env).variants(self.vary)
         conditions = conditions_of(
-            self.gap, self.probe, self.cue, self.noise, self.execution, self.delay, self.donor
+            self.gap,
+            self.probe,
+            self.cue,
+            self.noise,
+            self.execution,
+            self.delay,
+            self.donor,
+            varied,
         )
         several = len(conditions) > 1
         entries = []
@@ -327,6 +338,7 @@ class EpisodeWorker:
                 on_tick=show,
                 gap=condition.gap,
                 cue=condition.cue,
+                vary=condition.levels,
             )
         if memory:
             memory.draw(memory_path(*place), outcome, condition.cue)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import gymnasium
@@ -10,10 +11,11 @@ import mujoco
 import numpy as np
 
 from ttm.policy.errors import UserError, require_choice
-from ttm.sim.environment import EXECUTED
+from ttm.sim.environment import EXECUTED, HELD
 from ttm.sim.kitchen import fetch
 from ttm.sim.kitchen.controller import FetchController
 from ttm.sim.kitchen.spec import SPEC, action_limits
+from ttm.sim.kitchen.variation import DIMENSIONS
 from ttm.sim.kitchen.view import MujocoRobotView
 from ttm.sim.kitchen.world import InitialState, KitchenWorld, both_fingers_touch
 from ttm.sim.tasks.memory.cue import OPTIONS, CueState, CueTask, start_of
@@ -26,6 +28,7 @@ CAMERAS = {
     "wrist": fetch.SCENE_PREFIX + fetch.WRIST_CAMERA,
 }
 """The cameras of the policy's spec, and their names in the scene."""
+GRIPPER = SPEC.action_slices["gripper"]
 HOLD_TICKS = 3
 """An episode succeeds once its predicate has held for this many ticks in a row (0.6 s)."""
 LOST_TICKS = 5
@@ -115,6 +118,10 @@ class KitchenEnv(gymnasium.Env[dict[str, np.ndarray], np.ndarray]):
         return {name: instructions_of(name) for name in TASKS}
 
     @property
+    def variations(self) -> tuple[str, ...]:
+        return tuple(DIMENSIONS)
+
+    @property
     def task_groups(self) -> dict[str, tuple[str, ...]]:
         return task_groups()
 
@@ -165,21 +172,26 @@ class KitchenEnv(gymnasium.Env[dict[str, np.ndarray], np.ndarray]):
             require_choice(
                 f"the instruction of '{self._task_name}'", wanted, self.task.instructions
             )
+        self.world.variation.begin(options.get("vary", {}), self.np_random)
         self.world.begin(self._sample(options))
         while wanted not in (None, self.instruction):
             self.world.begin(self._sample(options))
-        self._held_ticks = self._lost_ticks = 0
+        self._held_ticks = self._lost_ticks = self._free_ticks = self._paused_ticks = 0
+        self._executed = self.world.start.stand_still()
         self._choice: str | None = None
         self.task.update(self.world)
+        self.world.variation.tick(acts=False)
         return self.observe(), self._info()
 
     def _sample(self, options: dict[str, Any]) -> InitialState:
         """Draw an initial state, with what `options` fix of its cue."""
         start = self.task.sample(self.np_random)
-        if isinstance(self.task, CueTask):
-            assert isinstance(start, CueState)
+        if isinstance(start, CueState) and isinstance(self.task, CueTask):
+            start, variation = start.with_options(options), self.world.variation
+            variation.rate = max(variation.rate, self.task.least_rate)
+            gap = start.gap if "gap" in options else round(variation.rate * start.gap)
             level = options.get("vary", {}).get("decoy", 0)
-            return self.task.with_decoys(start.with_options(options), level, self.np_random)
+            return self.task.with_decoys(replace(start, gap=gap), level, self.np_random)
         if unknown := [name for name in OPTIONS if name in options]:
             why = f"task '{self._task_name}' shows no cue, so that it has no option '{unknown[0]}'"
             raise UserError(f"{why}; tasks that have one: {', '.join(self.task_groups['memory'])}")
@@ -188,7 +200,7 @@ class KitchenEnv(gymnasium.Env[dict[str, np.ndarray], np.ndarray]):
     def step(
         self, action: np.ndarray
     ) -> tuple[dict[str, np.ndarray], float, bool, bool, dict[str, Any]]:
-        """Simulate one control tick of 0.2 s. As long as the task holds the robot, `action` is ignored.
+        """Simulate one control tick of 0.2 s. As long as the robot is held, `action` is ignored.
 
         Raises `UserError` if `action` is not (A,) or not finite. Larger commands than the robot
         obeys are cut.
@@ -196,20 +208,29 @@ class KitchenEnv(gymnasium.Env[dict[str, np.ndarray], np.ndarray]):
         action = np.asarray(action, dtype=np.float64)
         if action.shape != (SPEC.action_size,) or not np.isfinite(action).all():
             raise UserError(f"action {action} must be {SPEC.action_size} finite values")
-        if self.task.go(self.world):
-            executed = np.clip(action, self.action_space.low, self.action_space.high)
-            self.world.step(executed)
+        go = self.task.go(self.world)
+        paused = go and self._free_ticks in self.world.variation.pause
+        held = paused or not go
+        self._free_ticks += go
+        self._paused_ticks += paused
+        still = self.world.start.stand_still()
+        still[GRIPPER] = self._executed[GRIPPER]
+        limits = self.action_space.low, self.action_space.high
+        self._executed = still if held else np.clip(action, *limits)
+        if go:
+            self.world.step(self._executed)
         else:
-            executed = self.world.start.stand_still()
-            self.world.hold()
+            task = self.task
+            self.world.hold(task.cue_end(self.world) if isinstance(task, CueTask) else 0)
         self.task.update(self.world)
+        self.world.variation.tick(acts=go)
         self._held_ticks = self._held_ticks + 1 if self._is_solved() else 0
         self.world.success = self._held_ticks >= HOLD_TICKS
         lost = self._choice not in (None, self.goal) or self.task.is_lost(self.world)
         self._lost_ticks = self._lost_ticks + 1 if lost else 0
-        late = self.world.tick >= self.task.tick_limit(self.world)
+        late = self.world.tick >= self.task.tick_limit(self.world) + self._paused_ticks
         truncated = not self.success and (late or self._lost_ticks >= LOST_TICKS)
-        info = self._info() | {EXECUTED: executed.astype(np.float32)}
+        info = self._info() | {EXECUTED: self._executed.astype(np.float32), HELD: held}
         return self.observe(), float(self.success), self.success, truncated, info
 
     def _is_solved(self) -> bool:
@@ -225,7 +246,7 @@ class KitchenEnv(gymnasium.Env[dict[str, np.ndarray], np.ndarray]):
     def _info(self) -> dict[str, Any]:
         world, task = self.world, self.task
         info = {"task": self._task_name, "instruction": self.instruction, "success": self.success}
-        info |= {"tick": world.tick, "time_s": world.time_s}
+        info |= {"tick": world.ticks, "time_s": world.time_s}
         if isinstance(task, CueTask):
             start = start_of(world, CueState)
             info |= {"go": task.go(world), "gap": start.gap, "choice": self._choice}
@@ -238,8 +259,9 @@ class KitchenEnv(gymnasium.Env[dict[str, np.ndarray], np.ndarray]):
         position_m, rotation = robot.gripper_pose()
         w, x, y, z = rotation.wxyz if rotation.wxyz[0] >= 0 else -rotation.wxyz
         joints = (robot.torso_height(), *robot.arm_joints(), robot.gripper_opening())
+        frames = {name: self.world.cameras.frame(camera) for name, camera in CAMERAS.items()}
         return {
-            **{name: self.world.cameras.frame(camera) for name, camera in CAMERAS.items()},
+            **self.world.variation.seen(frames),
             "joint_positions": np.array(joints, dtype=np.float32),
             "ee_pose": np.array((*position_m, x, y, z, w), dtype=np.float32),
             "base_velocity": robot.base_velocity().astype(np.float32),

@@ -55,7 +55,8 @@ def begin(
     trial: Trial, seed: int, gap: int | None, right_choice: str | None = None
 ) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     """Reset to an initial state of the trial's task, under its cue; see `reset_options`."""
-    options = reset_options(trial.task, gap, trial.condition.cue, right_choice)
+    condition = trial.condition
+    options = reset_options(trial.task, gap, condition.cue, right_choice, condition.levels)
     return trial.env.reset(seed=seed, options=options)
 
 

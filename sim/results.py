@@ -53,6 +53,12 @@ class PairedTest:
     p_value: float
     """Two-sided: the probability that two equally good policies differ at least this much."""
 
+    @property
+    def difference(self) -> float:
+        """The second one's rate less the first one's, 0 if there are no states."""
+        states = self.both + self.only_first + self.only_second + self.neither
+        return (self.only_second - self.only_first) / max(states, 1)
+
 
 def mcnemar_exact(first: Sequence[bool], second: Sequence[bool]) -> PairedTest:
     """Return McNemar's test, with the exact binomial distribution, of outcomes from the same states."""

@@ -84,13 +84,14 @@ def run_episode(
     on_tick: OnTick | None = None,
     gap: int | None = None,
     cue: CueName = "hidden",
+    vary: Mapping[str, int] | None = None,
 ) -> Outcome:
     """Drive `env` from initial state `seed` until success, its time limit, or `max_ticks`.
 
     The episode goes on after the policy has commanded `terminate`, which is only noted. `on_tick` is
-    called before the actor acts on the observation. gap and cue: see `reset_options`.
+    called before the actor acts on the observation. gap, cue and vary: see `reset_options`.
     """
-    observation, info = env.reset(seed=seed, options=reset_options(task, gap, cue))
+    observation, info = env.reset(seed=seed, options=reset_options(task, gap, cue, vary=vary))
     instruction = info["instruction"]
     actor.reset(instruction)
     ticks, terminate_tick, go_tick, over = 0, None, None, False

@@ -37,6 +37,12 @@ TASK = arg(
     "Another --env has tasks of its own.",
 )
 """`--task` of commands that run episodes."""
+VARY = arg(
+    metavar="NAME=LEVEL ...",
+    help="What varies beside the initial state, at levels 1 to 3, such as camera=1 light=2; a LEVEL alone is "
+    "for all that the environment can vary. In the kitchen: camera, light, hue, noise, texture, pause (the "
+    "robot is held for a while), rate (of cues), decoy (cues that do not count).",
+)
 RAY = arg(
     metavar="ADDRESS",
     help="Let the Ray cluster that this machine is part of run the episodes: auto, or HOST:PORT as ray "

@@ -2,7 +2,8 @@
 
     data                      attrs: total, env_args (JSON), ttm_spec (JSON of the PolicySpec),
                               ttm_format
-    data/demo_<i>             attrs: num_samples, language_instruction, task, success, seed
+    data/demo_<i>             attrs: num_samples, language_instruction, task, success, seed,
+                              variation (of a simulation, such as "camera=1 light=2")
       actions                 (T, A) float32, in the spec's units
       obs/<camera>            (T, H, W, 3) uint8; or (T,) JPEGs as variable-length uint8,
                               with the attribute encoding="jpeg"

@@ -219,6 +219,7 @@ class EpisodeWriter:
         task: str = "",
         success: bool | None = None,
         seed: int | None = None,
+        variation: str = "",
         embedding: npt.ArrayLike | None = None,
         language_model: str | None = None,
         split: Literal["train", "valid"] | None = "train",
@@ -231,6 +232,8 @@ class EpisodeWriter:
             The language instruction that the robot followed.
         task, success, seed
             Facts about the episode, for statistics and for reproducing it.
+        variation
+            What varied in a simulation beside the initial state, such as "camera=1 light=2".
         embedding
             (L,), the instruction's sentence embedding by `language_model`.
         split
@@ -256,6 +259,7 @@ class EpisodeWriter:
             facts: dict[str, Any] = {"language_instruction": instruction, "task": task}
             facts |= {} if success is None else {"success": bool(success)}
             facts |= {} if seed is None else {"seed": int(seed)}
+            facts |= {"variation": variation} if variation else {}
             self._demo.attrs.update(num_samples=self.num_samples, **facts)
             if embedding is not None:
                 values = np.asarray(embedding, dtype=np.float32)

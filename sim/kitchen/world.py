@@ -13,6 +13,7 @@ from ttm.sim.kitchen.cameras import Cameras
 from ttm.sim.kitchen.controller import ArmKinematics, FetchController
 from ttm.sim.kitchen.scene import build_kitchen, fetch_xml
 from ttm.sim.kitchen.spec import SPEC
+from ttm.sim.kitchen.variation import Variation
 
 HELD_STATE = mujoco.mjtState.mjSTATE_INTEGRATION
 """What `KitchenWorld.hold` restores: all that the next physics step depends on."""
@@ -54,6 +55,8 @@ class KitchenWorld:
     start: InitialState
     """How the episode began, and what it asks for."""
     tick: int
+    """The time by the task's clock: control ticks since the episode began, unless a cue's rate varies."""
+    ticks: int
     """Number of control ticks since the episode began."""
     notes: list[str]
     """What the task noted in this episode in `Task.update`, such as what was touched, in order."""
@@ -66,6 +69,7 @@ class KitchenWorld:
         self.data = mujoco.MjData(self.model)
         self.controller = FetchController(self.model, self.data, ArmKinematics(fetch_xml()))
         self.cameras = Cameras(self.model, self.data)
+        self.variation = Variation(self.model, self.data)
         self._first_state = np.zeros(mujoco.mj_stateSize(self.model, HELD_STATE))
         self._substeps = round(SPEC.control_dt_s / self.model.opt.timestep)
 
@@ -76,7 +80,7 @@ class KitchenWorld:
     def begin(self, start: InitialState) -> None:
         """Place the robot and all objects for a new episode, and let them settle for one tick."""
         mujoco.mj_resetData(self.model, self.data)
-        self.start, self.tick, self.notes, self.success = start, 0, [], False
+        self.start, self.tick, self.ticks, self.notes, self.success = start, 0, 0, [], False
         for name, position_m in start.objects_m.items():
             self.data.joint(name).qpos[:] = (*position_m, 1, 0, 0, 0)
         self.controller.place(start.base_pose, start.gripper_m, start.grip_m)
@@ -90,16 +94,17 @@ class KitchenWorld:
             action[x] for x in SPEC.action_slices.values()
         )
         self._advance(translation_m, rotation_rad, opening[0], base)
-        self.tick += 1
+        self.tick, self.ticks = self.tick + 1, self.ticks + 1
 
-    def hold(self) -> None:
+    def hold(self, cue_ticks: int) -> None:
         """Let one control tick pass in which all bodies return to where they were at tick 0, to the bit.
 
-        A task moves what it shows in `Task.update`.
+        A task moves what it shows in `Task.update`. cue_ticks: when its cue ends by its clock.
         """
-        self.tick += 1
+        self.ticks += 1
+        self.tick = self.variation.clock(self.ticks, cue_ticks)
         mujoco.mj_setState(self.model, self.data, self._first_state, HELD_STATE)
-        self.data.time = self.tick * SPEC.control_dt_s
+        self.data.time = self.ticks * SPEC.control_dt_s
         mujoco.mj_forward(self.model, self.data)
 
     def _advance(

@@ -21,6 +21,7 @@ import numpy as np
 from tyro.conf import arg
 
 from ttm.policy.errors import options, require_at_least, require_some
+from ttm.sim.condition import Condition
 from ttm.sim.environment import Env, inspect_env, make_env, reset_options
 from ttm.sim.kitchen import fetch
 from ttm.sim.kitchen.rendering import require_rendering
@@ -28,6 +29,7 @@ from ttm.sim.kitchen.spec import FRAME_PX
 from ttm.sim.kitchen_env import KitchenEnv
 from ttm.sim.shipped import KITCHEN
 from ttm.sim.tasks.table import TASK_METAVAR
+from ttm.sim.workers import VARY
 from ttm.training.bench.common import BenchCommand, Cell, Figures, Report, rows_table
 
 PARTS = ("physics", "inverse kinematics", "head", "wrist", "task", "rest")
@@ -171,20 +173,21 @@ def timed_episode(env: Env, frame: Frame, start: Mapping[str, Any], seed: int) -
             seconds, over = watch.take(), terminated or truncated
             situation = "acting"
             if not acting:
-                hidden = info["tick"] >= kitchen.task.cue_ticks and not info["go"]
+                world, task = kitchen.world, kitchen.task
+                hidden = world.tick >= task.cue_end(world) and not info["go"]
                 situation = "gap" if hidden else "shown"
             ticks.append(TimedTick(situation, seconds, (seen["head"], seen["wrist"])))
     return ticks
 
 
-def measure_task(env: Env, task: str, episodes: int, gap: int) -> list[Figures]:
+def measure_task(env: Env, task: str, episodes: int, condition: Condition) -> list[Figures]:
     """Time the ticks of a task, rendered in both ways, in turns.
 
-    gap: ticks for which memory tasks hide their cue. An episode before the others is run and not
+    condition: the gap of memory tasks, and what varies. An episode before the others is run and not
     counted.
     """
     held = "go" in env.reset(seed=0, options=reset_options(task))[1]
-    start = reset_options(task, gap if held else None)
+    start = reset_options(task, condition.gap if held else None, vary=condition.levels)
     kitchen: Any = env.unwrapped
     taken: Episodes = {SHIPPED: [], ALWAYS: []}
     with whole_scene(kitchen) as everything:
@@ -259,6 +262,7 @@ class BenchSimCommand(BenchCommand):
     """Ticks for which memory tasks hide their cue."""
     episodes: int = 10
     """Episodes of each task; figures are medians over them. Each runs twice, drawn in two ways."""
+    vary: Annotated[tuple[str, ...], VARY] = ()
 
     def measure(self, report: Report) -> None:
         """Time all tasks on one core."""
@@ -267,11 +271,13 @@ class BenchSimCommand(BenchCommand):
         require_rendering()
         rows: list[Figures] = []
         with one_core() as kept:
-            tasks = inspect_env(KITCHEN).choose(self.tasks)
+            facts = inspect_env(KITCHEN)
+            condition = Condition(self.gap, vary=facts.variants(self.vary)[0])
             with closing(make_env(KITCHEN)) as env:
-                for task in tasks:
-                    rows += measure_task(env, task, self.episodes, self.gap)
+                for task in facts.choose(self.tasks):
+                    rows += measure_task(env, task, self.episodes, condition)
         report.figures |= {"one_core": kept, "gap": self.gap, "episodes": self.episodes}
+        report.figures |= {"vary": condition.vary}
         names: dict[str, Cell] = {
             "ticks of": lambda r: r["task"] if r["situation"] == "acting" else f"{r['task']}, gap",
             "frames": "{frames}",

@@ -36,6 +36,7 @@ class Count(OpenChosen):
     template = "open the drawer whose number from the top is that of the blinks"
     takes_decoys = False
     cue_ticks = BLINK_SLOTS * SLOT_TICKS
+    least_rate = 1.0  # so that blinks do not meet
     add_to_scene = staticmethod(add_lamps)
 
     def sample(self, rng: np.random.Generator) -> CountState:

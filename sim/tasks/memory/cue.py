@@ -127,6 +127,8 @@ class CueTask(Task):
     """How long the cue is shown."""
     takes_decoys: ClassVar[bool] = True
     """Whether a cue can be told from one before it."""
+    least_rate: ClassVar[float] = 0.5
+    """The shortest that a variation of the rate may make the cue, as a factor."""
 
     def instruction(self, goal: str) -> str:
         """Return the instruction, which does not tell the goal."""
@@ -136,6 +138,10 @@ class CueTask(Task):
         """Return the first tick at which the robot may act."""
         start = start_of(world, CueState)
         return start.cue_tick + self.cue_ticks + start.gap
+
+    def cue_end(self, world: KitchenWorld) -> int:
+        """Return the first tick of the gap."""
+        return self.go_tick(world) - start_of(world, CueState).gap
 
     def go(self, world: KitchenWorld) -> bool:
         return world.tick >= self.go_tick(world)

@@ -1,0 +1,220 @@
+"""Levels of variation: what differs between episodes beside the initial state.
+
+| dimension | what varies                                     | level 1     | level 2     | level 3     |
+|-----------|-------------------------------------------------|-------------|-------------|-------------|
+| camera    | head camera: offset, and as much shake          | 2°, 1 cm    | 4°, 2 cm    | 8°, 4 cm    |
+| light     | all lights, by a factor                         | 0.7 to 1.4  | 0.5 to 1.6  | 0.3 to 2    |
+|           | contrast of frames, by a factor                 | 0.9 to 1.1  | 0.8 to 1.2  | 0.7 to 1.4  |
+|           | direction of the lights                         |             |             | 40°         |
+| hue       | colours of frames, turned about grey            | 10°         | 30°         | 60°         |
+| noise     | Gaussian noise of frames, in grey levels        | 5           | 10          | 20          |
+|           | frames freeze for 1 to 5 ticks, ticks with that |             | 2 %         | 4 %         |
+| texture   | colours of the furniture                        | by 25 %     | by 50 %     | by 100 %    |
+|           | materials of counter, wall and floor            |             | other       | other       |
+| pause     | ticks for which the robot is held               | 1 to 30     | 1 to 100    | 1 to 300    |
+| rate      | duration of cues, and of gaps that are drawn    | x ½, 1 or 2 | x ½, 1 or 3 | x ½, 1 or 4 |
+| decoy     | cues that do not count (`tasks.memory.cue`)     |             |             |             |
+
+Every episode draws how much varies, up to these strengths. Each dimension has a generator of its own that
+the episode's seed determines, so that it changes neither another one nor the initial state.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+
+import mujoco
+import numpy as np
+
+from ttm.policy.errors import UserError, require_choice
+from ttm.sim.kitchen import fetch
+from ttm.sim.kitchen.spec import FRAME_PX, SPEC
+
+LEVELS = (0, 1, 2, 3)
+# By level:
+CAMERA_RAD, CAMERA_M = np.radians((0.0, 2.0, 4.0, 8.0)), (0.0, 0.01, 0.02, 0.04)
+BRIGHTNESS = ((1.0, 1.0), (0.7, 1.4), (0.5, 1.6), (0.3, 2.0))
+CONTRAST = ((1.0, 1.0), (0.9, 1.1), (0.8, 1.2), (0.7, 1.4))
+LIGHT_RAD, HUE_RAD = np.radians((0.0, 0.0, 0.0, 40.0)), np.radians((0.0, 10.0, 30.0, 60.0))
+NOISE, FREEZING = (0.0, 5.0, 10.0, 20.0), (0.0, 0.0, 0.02, 0.04)
+RECOLOURED = (0.0, 0.25, 0.5, 1.0)
+LONGEST_PAUSE, SLOWEST = (0, 30, 100, 300), (1, 2, 3, 4)
+
+LONGEST_FREEZE = 5
+PAUSE_WITHIN = 30
+"""A pause begins within so many ticks of the first at which the robot may act."""
+SURFACES = (
+    "floor", "wall", "backsplash", "counter_top", "cabinet", "cabinet_edge", "chest", "drawer_front",
+)  # fmt: skip
+"""Materials that get other colours."""
+MATERIALS = {
+    "counter_top": ("counter_top", "chest", "wall"),
+    "back_wall": ("wall", "backsplash", "cabinet"),
+    "floor": ("floor", "wall", "plinth"),
+}
+"""Geom -> the materials that it may be made of from level 2 on, its own first."""
+OF_MODEL = (
+    "cam_pos", "cam_quat", "light_ambient", "light_diffuse", "light_dir", "mat_rgba", "geom_matid",
+)  # fmt: skip
+"""Fields of the model that vary, and the headlight, which varies as the lights do."""
+
+
+class Variation:
+    """What varies in the present episode of one scene."""
+
+    pause: range
+    """The ticks, counted from the first at which the robot may act, at which it is held."""
+    rate: float
+    """How many ticks each tick of a cue lasts."""
+
+    def __init__(self, model: mujoco.MjModel, data: mujoco.MjData):
+        self._model, self._data = model, data
+        self._head = model.camera(fetch.SCENE_PREFIX + fetch.HEAD_CAMERA).id
+        lamp = model.vis.headlight
+        fields = [getattr(model, name) for name in OF_MODEL] + [lamp.ambient, lamp.diffuse]
+        self._own = [(field, field.copy()) for field in fields]
+        self._levels: dict[str, int] = {}
+
+    def begin(self, levels: Mapping[str, int], rng: np.random.Generator) -> None:
+        """Draw what varies in a new episode.
+
+        levels: dimension -> level, 0 for those left out. rng: gives seeds, and its stream stays as it is.
+        Raises `UserError` if there is no such dimension or level.
+        """
+        for name, level in levels.items():
+            require_choice("the dimension of variation", name, DIMENSIONS)
+            if level not in LEVELS:
+                raise UserError(f"the level of {name} is {level!r}; give one of {LEVELS}")
+        for field, own in self._own if self._levels else ():
+            field[:] = own
+        self._levels = {name: level for name, level in levels.items() if level}
+        self.pause, self.rate = range(0), 1.0
+        self._shake_rad = self._shake_m = self._deviation = self._freezing = 0.0
+        self._colours, self._offset = np.eye(3), 0.0
+        self._frozen, self._last = dict[str, int](), dict[str, np.ndarray]()
+        if self._levels:
+            self._rngs = dict(zip(DIMENSIONS, rng.spawn(len(DIMENSIONS)), strict=True))
+        for name, level in self._levels.items():
+            DIMENSIONS[name](self, level, self._rngs[name])
+
+    def tick(self, *, acts: bool) -> None:
+        """Draw what varies in a tick. acts: whether the robot could act in the tick before.
+
+        Frames freeze only then: one that lasts could otherwise carry the cue to "go".
+        """
+        if self._shake_rad:
+            turn, move = self._rngs["camera"].uniform(-1, 1, (2, 3))
+            self._place_camera(self._shake_rad * turn, self._shake_m * move)
+            mujoco.mj_camlight(self._model, self._data)
+        if self._deviation:
+            rng, shape = self._rngs["noise"], (len(SPEC.cameras), FRAME_PX, FRAME_PX, 3)
+            self._grain = self._deviation * rng.standard_normal(shape, np.float32)
+            for camera in SPEC.cameras if acts else ():
+                begins, ticks = rng.random() < self._freezing, rng.integers(1, LONGEST_FREEZE + 1)
+                left = self._frozen.get(camera.name, 0) - 1
+                self._frozen[camera.name] = int(ticks) if begins and left <= 0 else left
+
+    def seen(self, frames: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Return what the cameras make of rendered frames, (H, W, 3) uint8 RGB each."""
+        changes = self._levels.keys() & {"light", "hue", "noise"}
+        for number, name in enumerate(frames if changes else ()):
+            if self._frozen.get(name, 0) <= 0:
+                self._last[name] = self._changed(frames[name], number)
+        return frames | {name: frame.copy() for name, frame in self._last.items()}
+
+    def clock(self, ticks: int, cue_ticks: int) -> int:
+        """Return the tick of a task's clock, by which its cue lasts `cue_ticks`, after so many real ones."""
+        shown = math.ceil(self.rate * cue_ticks)
+        return int(ticks / self.rate) if ticks < shown else cue_ticks + ticks - shown
+
+    def _changed(self, frame: np.ndarray, number: int) -> np.ndarray:
+        """Return the frame of the camera of that number with other colours and noise."""
+        values = frame.astype(np.float32) @ self._colours.T.astype(np.float32)
+        values += np.float32(self._offset)
+        if self._deviation:
+            values += self._grain[number]
+        return np.clip(np.rint(values), 0, 255).astype(np.uint8)
+
+    def _place_camera(self, turn_rad: np.ndarray, move_m: np.ndarray) -> None:
+        """Turn and move the head camera, by (3,) each, from where it is without shake."""
+        place_m, quaternion = self._camera_pose
+        self._model.cam_pos[self._head] = place_m + move_m
+        self._model.cam_quat[self._head] = _turned(quaternion, turn_rad)
+
+    def _camera(self, level: int, rng: np.random.Generator) -> None:
+        place_m, quaternion = self._model.cam_pos[self._head], self._model.cam_quat[self._head]
+        offset, shake = rng.uniform(size=2)
+        move_m, turn_rad = offset * CAMERA_M[level] * _direction(rng), offset * CAMERA_RAD[level]
+        self._camera_pose = place_m + move_m, _turned(quaternion, turn_rad * _direction(rng))
+        self._shake_rad, self._shake_m = shake * CAMERA_RAD[level], shake * CAMERA_M[level]
+
+    def _light(self, level: int, rng: np.random.Generator) -> None:
+        model = self._model
+        brightness, contrast = (
+            np.exp(rng.uniform(*np.log(r[level]))) for r in (BRIGHTNESS, CONTRAST)
+        )
+        lamp = model.vis.headlight
+        for light in (model.light_ambient, model.light_diffuse, lamp.ambient, lamp.diffuse):
+            light *= brightness
+        turn = rng.uniform(0, LIGHT_RAD[level]) * _direction(rng)
+        for direction in model.light_dir:
+            mujoco.mju_rotVecQuat(
+                direction, direction.copy(), _turned(np.array([1.0, 0, 0, 0]), turn)
+            )
+        self._colours *= contrast
+        self._offset = 128 * (1 - contrast)
+
+    def _hue(self, level: int, rng: np.random.Generator) -> None:
+        turn, matrix = rng.uniform(-1, 1) * HUE_RAD[level], np.zeros(9)
+        about_grey = np.full(3, turn / np.sqrt(3))
+        mujoco.mju_quat2Mat(matrix, _turned(np.array([1.0, 0, 0, 0]), about_grey))
+        self._colours = matrix.reshape(3, 3) @ self._colours
+
+    def _noise(self, level: int, rng: np.random.Generator) -> None:
+        self._deviation, self._freezing = rng.uniform(0, NOISE[level]), FREEZING[level]
+
+    def _texture(self, level: int, rng: np.random.Generator) -> None:
+        model, portion = self._model, rng.uniform(0, RECOLOURED[level])
+        for name in SURFACES:
+            rgb = model.material(name).rgba[:3]
+            rgb += portion * (rng.uniform(0.2, 1, 3) - rgb)
+        for geom, materials in MATERIALS.items() if level > 1 else ():
+            material = model.material(str(rng.choice(materials)))
+            model.geom_matid[model.geom(geom).id] = material.id
+
+    def _pause(self, level: int, rng: np.random.Generator) -> None:
+        start = int(rng.integers(PAUSE_WITHIN))
+        self.pause = range(start, start + int(rng.integers(1, LONGEST_PAUSE[level], endpoint=True)))
+
+    def _rate(self, level: int, rng: np.random.Generator) -> None:
+        self.rate = float(rng.choice((0.5, 1, SLOWEST[level])))
+
+    def _decoy(self, level: int, rng: np.random.Generator) -> None:
+        """Leave it to the task, which draws its decoys with its initial state."""
+
+
+def _direction(rng: np.random.Generator) -> np.ndarray:
+    """Draw a unit vector, (3,)."""
+    vector = rng.standard_normal(3)
+    return vector / np.linalg.norm(vector)
+
+
+def _turned(quaternion: np.ndarray, turn_rad: np.ndarray) -> np.ndarray:
+    """Return a quaternion, (4,), after a turn, (3,), about the axes of its own frame."""
+    turned = quaternion.copy()
+    mujoco.mju_quatIntegrate(turned, turn_rad, 1.0)
+    return turned
+
+
+DIMENSIONS: Mapping[str, Callable[[Variation, int, np.random.Generator], None]] = {
+    "camera": Variation._camera,
+    "light": Variation._light,
+    "hue": Variation._hue,
+    "noise": Variation._noise,
+    "texture": Variation._texture,
+    "pause": Variation._pause,
+    "rate": Variation._rate,
+    "decoy": Variation._decoy,
+}
+"""Name -> what draws it. New ones go to the end, so that the draws of the others stay as they are."""

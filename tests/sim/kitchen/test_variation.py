@@ -1,0 +1,223 @@
+"""Levels of variation: each changes what it is named for, and nothing else; a seed fixes all of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import combinations, pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ttm.policy import UserError
+from ttm.sim import TASK_NAMES, KitchenEnv
+from ttm.sim.kitchen.spec import SPEC
+from ttm.sim.tasks.table import MEMORY_NAMES
+
+Episode = list[tuple[dict[str, np.ndarray], dict[str, Any]]]
+"""Observation and info of each tick."""
+SEEN = ("camera", "light", "hue", "noise", "texture")
+"""What only cameras see."""
+ALL = ("camera", "light", "hue", "noise", "texture", "pause", "rate", "decoy")
+FRAMES = ("head", "wrist")
+
+
+@pytest.fixture(scope="module")
+def env() -> Iterator[KitchenEnv]:
+    made = KitchenEnv()
+    yield made
+    made.close()
+
+
+def drive(
+    env: KitchenEnv, ticks: int, vary: dict[str, int] | None, seed: int = 3, **options: Any
+) -> Episode:
+    """Begin an episode and act at random, alike in all episodes."""
+    given = options if vary is None else {**options, "vary": vary}
+    episode, rng = [env.reset(seed=seed, options=given)], np.random.default_rng(0)
+    for _ in range(ticks):
+        action = rng.uniform(env.action_space.low, env.action_space.high)
+        observation, *_, info = env.step(action.astype(np.float32))
+        episode.append((observation, info))
+    return episode
+
+
+def differs(first: Episode, second: Episode) -> set[str]:
+    """Return the observations that differ at some tick."""
+    pairs = zip(first, second, strict=True)
+    return {name for (a, _), (b, _) in pairs for name in a if not np.array_equal(a[name], b[name])}
+
+
+@pytest.mark.parametrize("task", TASK_NAMES)
+def test_after_a_varied_episode_one_without_variation_is_as_before(
+    env: KitchenEnv, task: str
+) -> None:
+    """To the bit: no `vary`, an empty one, and level 0 are the same."""
+    expected = drive(env, 4, None, task=task)
+    varied = drive(env, 4, dict.fromkeys(ALL, 3), task=task)
+    assert differs(expected, varied) >= set(FRAMES)
+    for vary in (None, {}, dict.fromkeys(ALL, 0)):
+        again = drive(env, 4, vary, task=task)
+        assert not differs(expected, again)
+        assert [info["tick"] for _, info in again] == [info["tick"] for _, info in expected]
+
+
+@pytest.mark.parametrize("task", ["pick", "sequence"])
+def test_a_seed_fixes_the_variation(env: KitchenEnv, task: str) -> None:
+    def names(level: int) -> dict[str, int]:
+        return dict.fromkeys(ALL, level)
+
+    expected = drive(env, 12, names(2), task=task)
+    drive(env, 3, names(3), seed=8, task="shell")
+    assert not differs(expected, drive(env, 12, names(2), task=task))
+    assert differs(expected, drive(env, 12, names(2), seed=4, task=task)) >= set(FRAMES)
+
+
+@pytest.mark.parametrize("name", SEEN)
+def test_what_cameras_see_alone_varies_and_more_so_at_higher_levels(
+    env: KitchenEnv, name: str
+) -> None:
+    """Neither the robot nor the choice of the initial state changes."""
+    plain, changes = drive(env, 6, {}, task="pick"), []
+    cameras = {"head"} if name == "camera" else set(FRAMES)
+    for level in (1, 2, 3):
+        varied = drive(env, 6, {name: level}, task="pick")
+        assert differs(plain, varied) == cameras
+        pairs = [
+            (a["head"].astype(int), b["head"]) for (a, _), (b, _) in zip(plain, varied, strict=True)
+        ]
+        changes.append(np.mean([np.abs(a - b).mean() for a, b in pairs]))
+        assert [info["instruction"] for _, info in varied] == [
+            info["instruction"] for _, info in plain
+        ]
+    assert sorted(changes) == changes
+    assert 0.1 < changes[0] < 40, "objects must stay recognisable"
+
+
+def test_dimensions_do_not_change_each_other(env: KitchenEnv) -> None:
+    """The pause is the same with the light as without, and the light's factor with the pause."""
+    env.reset(seed=5, options={"vary": {"pause": 2}})
+    pause = env.world.variation.pause
+    env.reset(seed=5, options={"vary": {"pause": 2, "light": 3}})
+    assert env.world.variation.pause == pause
+    lights = env.model.light_diffuse.copy()
+    env.reset(seed=5, options={"vary": {"light": 3, "camera": 1}})
+    assert np.array_equal(env.model.light_diffuse, lights)
+
+
+def test_the_camera_moves_within_its_level_and_shakes(env: KitchenEnv) -> None:
+    env.reset(seed=0)
+    place_m, axes = (
+        env.data.camera("fetch/head").xpos.copy(),
+        env.data.camera("fetch/head").xmat.copy(),
+    )
+    for level, degrees, metres in ((1, 2, 0.01), (3, 8, 0.04)):
+        moved = []
+        for seed in range(12):
+            env.reset(seed=0, options={"vary": {}})
+            env.world.variation.begin({"camera": level}, np.random.default_rng(seed))
+            for _ in range(3):
+                env.world.variation.tick(acts=True)
+                camera = env.data.camera("fetch/head")
+                cosine = (camera.xmat.reshape(3, 3) * axes.reshape(3, 3)).sum() / 2 - 0.5
+                turned = np.degrees(np.arccos(np.clip(cosine, -1, 1)))
+                moved.append((turned, np.linalg.norm(camera.xpos - place_m)))
+        most = np.max(moved, axis=0)
+        assert degrees / 2 < most[0] < 2.8 * degrees
+        assert metres / 2 < most[1] < 2.8 * metres
+        assert len(set(moved)) == len(moved)
+    env.reset(seed=0)
+
+
+def test_frames_freeze_once_the_robot_may_act(env: KitchenEnv) -> None:
+    """Not before: a frame that lasts could carry the cue to "go"."""
+    frozen = {True: 0, False: 0}
+    for seed in range(6):
+        episode = drive(env, 40, {"noise": 3}, seed, task="side_shown", gap=15)
+        for (before, info), (after, _) in pairwise(episode):
+            same = sum(np.array_equal(before[name], after[name]) for name in FRAMES)
+            frozen[info["go"]] += same
+    assert frozen[False] == 0
+    assert frozen[True] > 10
+
+
+@pytest.mark.parametrize(("task", "opening"), [("pick", 0.0), ("pick", 1.0), ("take_back", 0.0)])
+def test_in_a_pause_the_robot_stands_still_and_the_time_limit_moves(
+    env: KitchenEnv, task: str, opening: float
+) -> None:
+    """Its gripper stays as it was commanded, and the expert goes on wanting what it wanted."""
+    _, info = env.reset(seed=1, options={"task": task, "vary": {"pause": 1}})
+    pause = env.world.variation.pause
+    assert 1 <= len(pause) <= 30
+    action = np.zeros(SPEC.action_size, np.float32)
+    action[SPEC.action_slices["base"]] = -0.05, 0.0
+    action[SPEC.action_slices["gripper"]] = opening
+    free, held, over = 0, [], False
+    while not over:
+        acts = info.get("go", True)
+        observation, _, _, over, info = env.step(action)
+        assert info["held"] == (not acts or free in pause)
+        if acts and info["held"]:
+            held.append(observation)
+            still = np.zeros(SPEC.action_size, np.float32)
+            still[SPEC.action_slices["gripper"]] = opening if free else 1.0 - (task == "take_back")
+            assert np.array_equal(info["executed_action"], still)
+            assert np.abs(env.expert().action()[:9]).max() > 0
+        free += acts
+    assert len(held) == len(pause)
+    for later in held[2:]:
+        assert np.abs(later["ee_pose"] - held[1]["ee_pose"]).max() < 0.01
+        assert np.abs(later["base_velocity"]).max() < 0.05
+    assert free == env.task.max_ticks + len(pause)
+
+
+@pytest.mark.parametrize("task", MEMORY_NAMES)
+def test_the_rate_stretches_cue_and_gap(env: KitchenEnv, task: str) -> None:
+    """A gap that is given stays as it is."""
+    rates = set()
+    for seed in range(8):
+        _, plain = env.reset(seed=seed, options={"task": task})
+        _, info = env.reset(seed=seed, options={"task": task, "vary": {"rate": 1}})
+        rate = env.world.variation.rate
+        rates.add(rate)
+        assert info["gap"] == round(rate * plain["gap"])
+        options = {"task": task, "gap": 4, "vary": {"rate": 1}}
+        _, info = env.reset(seed=seed, options=options)
+        assert info["gap"] == 4
+        if seed < 3:
+            drive(env, 0, {"rate": 1}, seed, task=task, gap=4)
+            while not info["go"]:
+                *_, info = env.step(env.expert().action())
+            assert info["tick"] == int(np.ceil(rate * env.task.cue_ticks)) + 4  # type: ignore[attr-defined]
+            assert info["time_s"] == pytest.approx(info["tick"] * SPEC.control_dt_s)
+    assert rates == ({1.0, 2.0} if task == "count" else {0.5, 1.0, 2.0})
+
+
+@pytest.mark.parametrize("task", MEMORY_NAMES)
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_under_variation_no_observation_tells_the_cue_at_go(
+    env: KitchenEnv, task: str, seed: int
+) -> None:
+    """Same state and variation, other cue: equal in the gap and at "go" to the bit."""
+    vary, episodes = dict.fromkeys(ALL, 3), []
+    env.reset(seed=seed, options={"task": task})
+    for choice in env.world.start.choices:  # type: ignore[attr-defined]
+        options = {"task": task, "right_choice": choice, "gap": seed, "vary": vary}
+        observation, info = env.reset(seed=seed, options=options)
+        seen = [observation]
+        while not info["go"]:
+            observation, *_, info = env.step(env.expert().action())
+            seen.append(observation)
+        episodes.append(seen)
+    for first, second in combinations(episodes, 2):
+        for ours, theirs in zip(first[-seed - 1 :], second[-seed - 1 :], strict=True):
+            assert all(np.array_equal(ours[name], theirs[name]) for name in ours)
+
+
+@pytest.mark.parametrize(
+    ("vary", "message"),
+    [({"sound": 1}, "sound.*camera, light"), ({"hue": 4}, "hue is 4.*0, 1, 2, 3")],
+)
+def test_what_cannot_vary_is_refused(env: KitchenEnv, vary: dict[str, int], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        env.reset(seed=0, options={"vary": vary})
