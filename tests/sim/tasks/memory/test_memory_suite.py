@@ -85,7 +85,8 @@ def test_a_sequence_in_another_order_soon_ends_though_its_choice_is_right(env: K
     start = env.world.start
     assert isinstance(start, SequenceState)
     first, second, third = start.order
-    env.world.start = replace(start, circle=(first, third, second))
+    swapped = tuple(start.choices.index(choice) for choice in (first, third, second))
+    env.world.start = replace(start, circle=swapped)
     expert, truncated = env.expert(), False
     while env.world.notes != [first, third]:
         env.step(expert.action())
