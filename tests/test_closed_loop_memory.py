@@ -13,7 +13,7 @@ from ttm.sim.shipped import default_checkpoint
 SEED = 700_000
 """No training and no evaluation reported in a README used this initial state."""
 GAP = 15
-TASKS = ("side_shown", "colour_shown")
+TASKS = ("side_shown", "take_back")
 
 
 @pytest.fixture(scope="module")

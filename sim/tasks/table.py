@@ -34,6 +34,9 @@ TASKS: dict[str, TaskEntry] = {
     "colour_shown": TaskEntry(
         "ttm.sim.tasks.memory.colour_shown:ColourShown", "pick the colour that was shown", "memory"
     ),
+    "shape_shown": TaskEntry(
+        "ttm.sim.tasks.memory.shape_shown:ShapeShown", "pick the shape that was shown", "memory"
+    ),
     "count": TaskEntry(
         "ttm.sim.tasks.memory.count:Count", "open the drawer that blinks counted", "memory"
     ),

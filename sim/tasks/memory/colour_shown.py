@@ -22,7 +22,7 @@ class ColourShown(PickChosen):
     add_to_scene = staticmethod(content.add_coloured_row)
 
     def sample(self, rng: np.random.Generator) -> content.ContentState:
-        return content.ContentState(**content.draw_coloured_row(rng))
+        return content.ContentState(**content.draw_row(rng))
 
     def update(self, world: KitchenWorld) -> None:
         """Show the cue, and the objects from "go" on."""

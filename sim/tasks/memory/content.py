@@ -57,24 +57,29 @@ class ContentState(RowState):
     """Where the body of each choice stands from "go" on."""
 
 
-def draw_coloured_row(rng: np.random.Generator, x_m: float | None = None) -> dict[str, Any]:
-    """Draw three objects, a colour for each, and where they stand, as fields of a `ContentState`.
+def draw_row(
+    rng: np.random.Generator,
+    x_m: float | None = None,
+    names: Collection[str] = HUES,
+    held_out_names: Collection[str] = HELD_OUT_HUES,
+) -> dict[str, Any]:
+    """Draw three objects, a name of a choice for each, and where they stand, as fields of a `ContentState`.
 
     x_m: the place of all of them, so that none bars the way to another; None: each has its own.
     """
     centre_y_m = rng.uniform(0.0, 0.8)
     objects, placed = lay_objects(rng, centre_y_m)
-    colours, held_out = draw_names(rng, HUES), draw_names(rng, HELD_OUT_HUES)
+    choices, held_out = draw_names(rng, names), draw_names(rng, held_out_names)
     facing_x_m = COUNTER_FRONT_X_M + 0.13 if x_m is None else x_m
     return {
-        "goal": colours[rng.integers(3)],
+        "goal": choices[rng.integers(3)],
         "objects_m": park_objects(),
         "base_pose": base_facing(rng, facing_x_m, centre_y_m),
         "gripper_m": gripper_start(rng),
-        "choices": colours,
+        "choices": choices,
         "held_out": held_out,
         "gap": cue.draw_gap(rng),
-        "bodies": dict(zip(colours + held_out, 2 * objects, strict=True)),
+        "bodies": dict(zip(choices + held_out, 2 * objects, strict=True)),
         "centre_y_m": centre_y_m,
         "places_m": tuple(
             placed[name] if x_m is None else (x_m, *placed[name][1:]) for name in objects

@@ -1,4 +1,4 @@
-"""Touch three objects in the order in which a panel showed them."""
+"""Touch three objects in the order in which a panel showed their colours, before they stood there."""
 
 from __future__ import annotations
 
@@ -8,14 +8,12 @@ import numpy as np
 
 from ttm.sim.kitchen.scene import COUNTER_FRONT_X_M, OBJECTS
 from ttm.sim.kitchen.world import KitchenWorld, robot_touches
-from ttm.sim.tasks.memory import cue
-from ttm.sim.tasks.motions import base_facing, grasp_upright, gripper_start, lay_objects
+from ttm.sim.tasks.memory import content, cue
+from ttm.sim.tasks.motions import grasp_upright
 from ttm.sim.tasks.task import Grasp, Motion
 
 SHOW_TICKS = 3
-"""Ticks for each of the three: two in which its field is lit, and one in which none is."""
-RANK_COLOURS = (cue.LIT, (1.0, 0.55, 0.10, 1.0), (0.15, 0.80, 0.90, 1.0))
-"""With the cue left on: the colours of the field to touch first, second and third."""
+"""Ticks for each of the three: two in which its colour is shown, and one in which none is."""
 CLEAR_M = 0.09
 """The gripper is clear of the row when it is this far before the objects."""
 IN_LINE_M = 0.05
@@ -23,72 +21,65 @@ IN_LINE_M = 0.05
 
 
 @dataclass(frozen=True, kw_only=True)
-class SequenceState(cue.CueState):
-    """Which object stands where, and in which circular order they are shown."""
+class SequenceState(content.ContentState):
+    """In which circular order the colours are shown."""
 
-    sides: dict[str, str]
-    """Side -> the object that stands there."""
-    circle: tuple[str, ...]
-    """The sides in the order in which they are shown, begun anywhere."""
-    centre_y_m: float
-    """Where the middle of the row lies."""
+    circle: tuple[int, ...]
+    """The numbers of the choices in the order in which they are shown, begun anywhere."""
+
+    def order_from(self, choice: str) -> tuple[str, ...]:
+        """Return the choices in the order in which they are shown if that one is shown first."""
+        circle = [self.choices[number] for number in self.circle]
+        first = circle.index(choice)
+        return (*circle[first:], *circle[:first])
 
     @property
     def order(self) -> tuple[str, ...]:
-        """The sides in the order in which they are shown. The right first choice stands first."""
-        first = self.circle.index(self.goal)
-        return self.circle[first:] + self.circle[:first]
+        """The right order. The right first choice stands first."""
+        return self.order_from(self.goal)
 
 
 class Sequence(cue.CueTask):
-    """The panel's fields light up one after the other: touch the objects before them in that order.
+    """The panel takes three colours one after the other: touch the objects of these in that order.
 
-    The choice is the first object touched. Success needs all three in order. With the cue left on,
-    the fields show the order by colours, and those of touched objects go out.
+    The objects appear at "go". The choice is the first one touched. Success needs all three in order. With
+    the cue left on, the fields show the order from left to right, and those of touched objects go out.
     """
 
     template = "touch the three objects in the order that was shown"
-    goals = cue.SIDES
-    takes_decoys = False
+    goals = (*content.HUES, *content.HELD_OUT_HUES)
     cue_ticks = SHOW_TICKS * len(cue.SIDES)
     max_ticks = 150
-    add_to_scene = staticmethod(cue.add_panel)
+    add_to_scene = staticmethod(content.add_coloured_row)
 
     def sample(self, rng: np.random.Generator) -> SequenceState:
-        centre_y_m = rng.uniform(0.0, 0.8)
-        chosen, placed = lay_objects(rng, centre_y_m)
         x_m = COUNTER_FRONT_X_M + rng.uniform(0.12, 0.16)
-        placed |= {name: (x_m, *placed[name][1:]) for name in chosen}  # so that none bars the way
-        circle = tuple(str(side) for side in rng.permutation(cue.SIDES))
-        return SequenceState(
-            goal=circle[0],
-            objects_m=placed,
-            base_pose=base_facing(rng, x_m, centre_y_m),
-            gripper_m=gripper_start(rng),
-            choices=cue.SIDES,
-            gap=cue.draw_gap(rng),
-            sides=dict(zip(cue.SIDES, chosen, strict=True)),
-            circle=circle,
-            centre_y_m=centre_y_m,
-        )
+        row = content.draw_row(rng, x_m)
+        return SequenceState(**row, circle=tuple(int(number) for number in rng.permutation(3)))
 
     def update(self, world: KitchenWorld) -> None:
-        """Light up the fields one after the other, and note which objects are touched."""
+        """Show the colours one after the other, and from "go" on the objects; note which are touched."""
         start = cue.start_of(world, SequenceState)
         if world.tick == 0:
             cue.place_panel(world, start.centre_y_m)
-        for side in cue.SIDES if self.go(world) else ():
-            if side not in world.notes and robot_touches(world, start.sides[side]):
-                world.notes.append(side)
-        cue.colour_panel(world, go=self.go(world), shown=self._shown(world, start))
+            content.paint_row(world)
+        content.show_row(world, go_tick=self.go_tick(world))
+        for choice in start.choices if self.go(world) else ():
+            if choice not in world.notes and robot_touches(world, start.bodies[choice]):
+                world.notes.append(choice)
+        cue.colour_panel(world, go=self.go(world), shown=self._fields(world, start))
 
-    def _shown(self, world: KitchenWorld, start: SequenceState) -> dict[str, cue.Colour]:
+    def _fields(self, world: KitchenWorld, start: SequenceState) -> dict[str, cue.Colour]:
+        choice, since = self.shown(world)
+        if choice is None:
+            return {}
+        order = start.order_from(choice)
         if start.left_on:
-            ranked = zip(start.order, RANK_COLOURS, strict=True)
-            return {side: colour for side, colour in ranked if side not in world.notes}
-        index, since = divmod(world.tick, SHOW_TICKS)
-        visible = index < len(cue.SIDES) and since < SHOW_TICKS - 1
-        return {start.order[index]: cue.LIT} if visible else {}
+            ranked = zip(reversed(cue.SIDES), order, strict=True)
+            return {side: content.rgba(each) for side, each in ranked if each not in world.notes}
+        index, since = divmod(since, SHOW_TICKS)
+        visible = since < SHOW_TICKS - 1
+        return dict.fromkeys(cue.SIDES, content.rgba(order[index])) if visible else {}
 
     def choice(self, world: KitchenWorld) -> str | None:
         return world.notes[0] if world.notes else None
@@ -103,10 +94,10 @@ class Sequence(cue.CueTask):
     def grasp(self, world: KitchenWorld) -> Grasp | None:
         """Reach for the next object, as if to hold it, once the gripper is clear of the others."""
         start = cue.start_of(world, SequenceState)
-        left = [side for side in start.order if side not in world.notes]
+        left = [choice for choice in start.order if choice not in world.notes]
         if not left:
             return None
-        name = start.sides[left[0]]
+        name = start.bodies[left[0]]
         grasp = grasp_upright(world, name, OBJECTS[name].height_m)
         point_m = world.controller.to_base_frame(grasp.point_m)
         gripper_m, _ = world.controller.gripper_pose()

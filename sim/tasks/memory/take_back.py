@@ -56,7 +56,6 @@ class TakeBack(cue.CueTask):
 
     template = "put the object back to where it was taken from"
     goals = cue.SIDES
-    takes_decoys = False
     cue_ticks = 5
 
     @staticmethod
@@ -95,14 +94,15 @@ class TakeBack(cue.CueTask):
     def update(self, world: KitchenWorld) -> None:
         """Lay out the mats, and show the object on its own one as long as the cue lasts."""
         start = cue.start_of(world, TakeBackState)
-        shown = {start.goal: cue.LIT} if start.left_on else {}
-        cue.colour_panel(world, go=self.go(world), shown=shown)
+        shown, since = self.shown(world)
+        lit = {shown: cue.LIT} if start.left_on and shown else {}
+        cue.colour_panel(world, go=self.go(world), shown=lit)
         if world.tick == 0:
             for side, place_m in start.places_m.items():
                 world.model.body(f"mat_{side}").pos[:] = (*place_m, COUNTER_TOP_Z_M + 0.001)
-        if world.tick < self.cue_ticks:
+        if shown and since < self.cue_ticks:
             standing_m = COUNTER_TOP_Z_M + OBJECTS[start.held].height_m / 2
-            pose = (*start.places_m[start.goal], standing_m, 1, 0, 0, 0)
+            pose = (*start.places_m[shown], standing_m, 1, 0, 0, 0)
             world.data.joint(start.held).qpos[:] = pose
             cue.place_panel(world, float(start.places_m["middle"][1]))
 

@@ -12,11 +12,13 @@ import pytest
 from ttm.policy import UserError
 from ttm.sim import TASK_NAMES, KitchenEnv
 from ttm.sim.kitchen_env import LOST_TICKS
-from ttm.sim.tasks.memory.cue import GAPS, OPTIONS, CueTask
+from ttm.sim.tasks.memory.content import ContentState
+from ttm.sim.tasks.memory.cue import GAPS, MOST_BLANK, OPTIONS, CueTask
 from ttm.sim.tasks.memory.sequence import SequenceState
 from ttm.sim.tasks.table import MEMORY_NAMES, SKILL_NAMES, load_task
 
 KEYS = {"go", "gap", "choice", "choices", "right_choice"}
+CONTENT = ("colour_shown", "shape_shown", "sequence")
 EXPERT_SEEDS = range(20)
 
 
@@ -85,7 +87,8 @@ def test_a_sequence_in_another_order_soon_ends_though_its_choice_is_right(env: K
     start = env.world.start
     assert isinstance(start, SequenceState)
     first, second, third = start.order
-    env.world.start = replace(start, circle=(first, third, second))
+    swapped = tuple(start.choices.index(choice) for choice in (first, third, second))
+    env.world.start = replace(start, circle=swapped)
     expert, truncated = env.expert(), False
     while env.world.notes != [first, third]:
         env.step(expert.action())
@@ -166,6 +169,66 @@ def test_an_impossible_option_is_an_error(
 ) -> None:
     with pytest.raises(UserError, match=told):
         env.reset(seed=0, options={"task": "side_shown", option: value})
+
+
+@pytest.mark.parametrize("task", CONTENT)
+def test_what_a_cue_means_is_out_of_sight_until_go(env: KitchenEnv, task: str) -> None:
+    """So that nothing can be bound to a place."""
+    _, info = env.reset(seed=3, options={"task": task, "gap": 2})
+    start = env.world.start
+    assert isinstance(start, ContentState)
+    while not info["go"]:
+        assert all(env.data.body(body).xpos[0] < -3 for body in start.bodies.values())
+        *_, info = env.step(env.action_space.low)
+    stand = [env.data.body(start.bodies[choice]).xpos[1] for choice in info["choices"]]
+    assert sorted(stand) == stand == pytest.approx([place[1] for place in start.places_m])
+
+
+@pytest.mark.parametrize("task", CONTENT)
+def test_a_cue_that_is_held_out_is_never_drawn_otherwise(env: KitchenEnv, task: str) -> None:
+    seen: dict[str, set[str]] = {"hidden": set(), "held_out": set()}
+    for seed in range(30):
+        for cue, names in seen.items():
+            _, info = env.reset(seed=seed, options={"task": task, "cue": cue})
+            assert info["right_choice"] in info["choices"]
+            names |= set(info["choices"])
+    assert not seen["hidden"] & seen["held_out"]
+    assert seen["hidden"] | seen["held_out"] == set(env.task.goals)
+
+
+def test_a_place_cannot_be_held_out(env: KitchenEnv) -> None:
+    with pytest.raises(UserError, match="cue is 'held_out'; give one of hidden, left_on"):
+        env.reset(seed=0, options={"task": "side_shown", "cue": "held_out"})
+
+
+@pytest.mark.parametrize("task", MEMORY_NAMES)
+@pytest.mark.parametrize("level", [0, 1, 2, 3])
+def test_decoys_come_before_the_cue_and_ask_for_something_else(task: str, level: int) -> None:
+    """Neither their number nor their times depend on the cue, and what is drawn stays as it is."""
+    made, counts = load_task(task), set()
+    for seed in range(30):
+        rng, times = np.random.default_rng(seed), set()
+        plain = made.sample(rng)
+        state = rng.bit_generator.state
+        for right in plain.choices:
+            start = made.with_decoys(plain.with_options({"right_choice": right}), level, rng)
+            assert all(decoy.choice in set(start.choices) - {right} for decoy in start.decoys)
+            begins = [*(decoy.first_tick for decoy in start.decoys), start.cue_tick]
+            ends = [decoy.first_tick + decoy.ticks for decoy in start.decoys]
+            blanks = [begin - end for begin, end in zip(begins[1:], ends, strict=True)]
+            assert begins[0] == 0
+            assert all(1 <= blank <= MOST_BLANK for blank in blanks)
+            times.add((*begins, *ends))
+        assert len(times) == 1
+        assert rng.bit_generator.state == state
+        counts.add(len(start.decoys))
+    one_cue = level == 0 or task in ("count", "search", "shell")
+    assert counts == ({0} if one_cue else {1: {0, 1}, 2: {1, 2}, 3: {1, 2, 3}}[level])
+
+
+def test_the_expert_follows_the_cue_and_not_its_decoys(env: KitchenEnv) -> None:
+    env.reset(seed=0, options={"task": "sequence", "gap": 1, "vary": {"decoy": 2}})
+    assert run_expert(env)[-1]["success"]
 
 
 def test_words_for_several_tasks(env: KitchenEnv) -> None:
