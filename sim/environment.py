@@ -53,7 +53,7 @@ class PolicyEnv(Protocol):
       action, such as to stand still while it is held. The policy gets it as its previous action, and it
       is recorded. The key is optional, but an environment that ignores actions while it hides a cue needs
       it, or a policy can carry the cue through commands that had no effect. `info["held"]`, optional, says
-      whether it did not act at all.
+      whether the action was ignored.
     - `step` returns `terminated` on success, and `truncated` at the time limit. It may be called for
       a few more ticks after success, in which demonstrations show `terminate`.
     - With `render_mode="rgb_array"`, with which `make_env` makes it, `render()` returns a picture for

@@ -8,7 +8,7 @@
 |           | direction of the lights                         |             |             | 40°         |
 | hue       | colours of frames, turned about grey            | 10°         | 30°         | 60°         |
 | noise     | Gaussian noise of frames, in grey levels        | 5           | 10          | 20          |
-|           | frames freeze for 1 to 5 ticks, ticks with that |             | 2 %         | 4 %         |
+|           | ticks at which a frame freezes for 1 to 5 ticks |             | 2 %         | 4 %         |
 | texture   | colours of the furniture                        | by 25 %     | by 50 %     | by 100 %    |
 |           | materials of counter, wall and floor            |             | other       | other       |
 | pause     | ticks for which the robot is held               | 1 to 30     | 1 to 100    | 1 to 300    |
@@ -26,6 +26,7 @@ from collections.abc import Callable, Mapping
 
 import mujoco
 import numpy as np
+from mink import SO3
 
 from ttm.policy.errors import UserError, require_choice
 from ttm.sim.kitchen import fetch
@@ -34,8 +35,15 @@ from ttm.sim.kitchen.spec import FRAME_PX, SPEC
 LEVELS = (0, 1, 2, 3)
 # By level:
 CAMERA_RAD, CAMERA_M = np.radians((0.0, 2.0, 4.0, 8.0)), (0.0, 0.01, 0.02, 0.04)
-BRIGHTNESS = ((1.0, 1.0), (0.7, 1.4), (0.5, 1.6), (0.3, 2.0))
-CONTRAST = ((1.0, 1.0), (0.9, 1.1), (0.8, 1.2), (0.7, 1.4))
+LIGHT = np.array(
+    (
+        ((1.0, 1.0), (1.0, 1.0)),
+        ((0.7, 0.9), (1.4, 1.1)),
+        ((0.5, 0.8), (1.6, 1.2)),
+        ((0.3, 0.7), (2.0, 1.4)),
+    )
+)
+"""The least and the greatest factor of brightness and of contrast."""
 LIGHT_RAD, HUE_RAD = np.radians((0.0, 0.0, 0.0, 40.0)), np.radians((0.0, 10.0, 30.0, 60.0))
 NOISE, FREEZING = (0.0, 5.0, 10.0, 20.0), (0.0, 0.0, 0.02, 0.04)
 RECOLOURED = (0.0, 0.25, 0.5, 1.0)
@@ -138,38 +146,31 @@ class Variation:
 
     def _place_camera(self, turn_rad: np.ndarray, move_m: np.ndarray) -> None:
         """Turn and move the head camera, by (3,) each, from where it is without shake."""
-        place_m, quaternion = self._camera_pose
+        place_m, rotation = self._camera_pose
         self._model.cam_pos[self._head] = place_m + move_m
-        self._model.cam_quat[self._head] = _turned(quaternion, turn_rad)
+        self._model.cam_quat[self._head] = (rotation @ SO3.exp(turn_rad)).wxyz
 
     def _camera(self, level: int, rng: np.random.Generator) -> None:
-        place_m, quaternion = self._model.cam_pos[self._head], self._model.cam_quat[self._head]
+        place_m, rotation = self._model.cam_pos[self._head], SO3(self._model.cam_quat[self._head])
         offset, shake = rng.uniform(size=2)
-        move_m, turn_rad = offset * CAMERA_M[level] * _direction(rng), offset * CAMERA_RAD[level]
-        self._camera_pose = place_m + move_m, _turned(quaternion, turn_rad * _direction(rng))
+        move_m = offset * CAMERA_M[level] * _direction(rng)
+        turn_rad = offset * CAMERA_RAD[level] * _direction(rng)
+        self._camera_pose = place_m + move_m, rotation @ SO3.exp(turn_rad)
         self._shake_rad, self._shake_m = shake * CAMERA_RAD[level], shake * CAMERA_M[level]
 
     def _light(self, level: int, rng: np.random.Generator) -> None:
-        model = self._model
-        brightness, contrast = (
-            np.exp(rng.uniform(*np.log(r[level]))) for r in (BRIGHTNESS, CONTRAST)
-        )
-        lamp = model.vis.headlight
+        model, lamp = self._model, self._model.vis.headlight
+        brightness, contrast = np.exp(rng.uniform(*np.log(LIGHT[level])))
         for light in (model.light_ambient, model.light_diffuse, lamp.ambient, lamp.diffuse):
             light *= brightness
-        turn = rng.uniform(0, LIGHT_RAD[level]) * _direction(rng)
-        for direction in model.light_dir:
-            mujoco.mju_rotVecQuat(
-                direction, direction.copy(), _turned(np.array([1.0, 0, 0, 0]), turn)
-            )
+        turn = SO3.exp(rng.uniform(0, LIGHT_RAD[level]) * _direction(rng))
+        model.light_dir[:] = [turn.apply(direction) for direction in model.light_dir]
         self._colours *= contrast
         self._offset = 128 * (1 - contrast)
 
     def _hue(self, level: int, rng: np.random.Generator) -> None:
-        turn, matrix = rng.uniform(-1, 1) * HUE_RAD[level], np.zeros(9)
-        about_grey = np.full(3, turn / np.sqrt(3))
-        mujoco.mju_quat2Mat(matrix, _turned(np.array([1.0, 0, 0, 0]), about_grey))
-        self._colours = matrix.reshape(3, 3) @ self._colours
+        turn_rad = rng.uniform(-1, 1) * HUE_RAD[level]
+        self._colours = SO3.exp(np.full(3, turn_rad / np.sqrt(3))).as_matrix() @ self._colours
 
     def _noise(self, level: int, rng: np.random.Generator) -> None:
         self._deviation, self._freezing = rng.uniform(0, NOISE[level]), FREEZING[level]
@@ -198,13 +199,6 @@ def _direction(rng: np.random.Generator) -> np.ndarray:
     """Draw a unit vector, (3,)."""
     vector = rng.standard_normal(3)
     return vector / np.linalg.norm(vector)
-
-
-def _turned(quaternion: np.ndarray, turn_rad: np.ndarray) -> np.ndarray:
-    """Return a quaternion, (4,), after a turn, (3,), about the axes of its own frame."""
-    turned = quaternion.copy()
-    mujoco.mju_quatIntegrate(turned, turn_rad, 1.0)
-    return turned
 
 
 DIMENSIONS: Mapping[str, Callable[[Variation, int, np.random.Generator], None]] = {

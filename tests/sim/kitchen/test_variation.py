@@ -132,50 +132,49 @@ def test_the_camera_moves_within_its_level_and_shakes(env: KitchenEnv) -> None:
 def test_frames_freeze_once_the_robot_may_act(env: KitchenEnv) -> None:
     """Not before: a frame that lasts could carry the cue to "go"."""
     frozen = {True: 0, False: 0}
-    for seed in range(6):
-        episode = drive(env, 40, {"noise": 3}, seed, task="side_shown", gap=15)
+    for seed in range(3):
+        episode = drive(env, 40, {"noise": 3}, seed, task="side_shown", gap=11)
         for (before, info), (after, _) in pairwise(episode):
             same = sum(np.array_equal(before[name], after[name]) for name in FRAMES)
             frozen[info["go"]] += same
     assert frozen[False] == 0
-    assert frozen[True] > 10
+    assert frozen[True] > 3
 
 
-@pytest.mark.parametrize(("task", "opening"), [("pick", 0.0), ("pick", 1.0), ("take_back", 0.0)])
+@pytest.mark.parametrize("task", ["pick", "take_back"])
 def test_in_a_pause_the_robot_stands_still_and_the_time_limit_moves(
-    env: KitchenEnv, task: str, opening: float
+    env: KitchenEnv, task: str
 ) -> None:
     """Its gripper stays as it was commanded, and the expert goes on wanting what it wanted."""
     _, info = env.reset(seed=1, options={"task": task, "vary": {"pause": 1}})
     pause = env.world.variation.pause
-    assert 1 <= len(pause) <= 30
-    action = np.zeros(SPEC.action_size, np.float32)
+    assert 1 <= pause.start < pause.stop <= pause.start + 30
+    action, free = np.zeros(SPEC.action_size, np.float32), 0
     action[SPEC.action_slices["base"]] = -0.05, 0.0
-    action[SPEC.action_slices["gripper"]] = opening
-    free, held, over = 0, [], False
-    while not over:
+    paused = []
+    while free < pause.stop:
         acts = info.get("go", True)
         observation, _, _, over, info = env.step(action)
+        assert not over
         assert info["held"] == (not acts or free in pause)
         if acts and info["held"]:
-            held.append(observation)
-            still = np.zeros(SPEC.action_size, np.float32)
-            still[SPEC.action_slices["gripper"]] = opening if free else 1.0 - (task == "take_back")
-            assert np.array_equal(info["executed_action"], still)
+            paused.append(observation)
+            assert not info["executed_action"].any()
             assert np.abs(env.expert().action()[:9]).max() > 0
         free += acts
-    assert len(held) == len(pause)
-    for later in held[2:]:
-        assert np.abs(later["ee_pose"] - held[1]["ee_pose"]).max() < 0.01
+    for later in paused[2:]:
+        assert np.abs(later["ee_pose"] - paused[1]["ee_pose"]).max() < 0.01
         assert np.abs(later["base_velocity"]).max() < 0.05
-    assert free == env.task.max_ticks + len(pause)
+    env.world.tick = env.task.tick_limit(env.world) + len(pause) - 2
+    for truncated in (False, True):
+        assert env.step(action)[3] is truncated
 
 
 @pytest.mark.parametrize("task", MEMORY_NAMES)
 def test_the_rate_stretches_cue_and_gap(env: KitchenEnv, task: str) -> None:
     """A gap that is given stays as it is."""
     rates = set()
-    for seed in range(8):
+    for seed in range(6):
         _, plain = env.reset(seed=seed, options={"task": task})
         _, info = env.reset(seed=seed, options={"task": task, "vary": {"rate": 1}})
         rate = env.world.variation.rate
@@ -184,7 +183,7 @@ def test_the_rate_stretches_cue_and_gap(env: KitchenEnv, task: str) -> None:
         options = {"task": task, "gap": 4, "vary": {"rate": 1}}
         _, info = env.reset(seed=seed, options=options)
         assert info["gap"] == 4
-        if seed < 3:
+        if seed < 2:
             drive(env, 0, {"rate": 1}, seed, task=task, gap=4)
             while not info["go"]:
                 *_, info = env.step(env.expert().action())
@@ -194,7 +193,7 @@ def test_the_rate_stretches_cue_and_gap(env: KitchenEnv, task: str) -> None:
 
 
 @pytest.mark.parametrize("task", MEMORY_NAMES)
-@pytest.mark.parametrize("seed", [0, 1, 2])
+@pytest.mark.parametrize("seed", [0, 2])
 def test_under_variation_no_observation_tells_the_cue_at_go(
     env: KitchenEnv, task: str, seed: int
 ) -> None:
