@@ -161,7 +161,10 @@ class ContentMemory(nn.Module):
         self.norm = nn.BatchNorm2d(channels, affine=False)
         self.embed = nn.Linear(channels, EMBEDDING, bias=False)
         nn.init.orthogonal_(self.embed.weight)
-        self.bend = Mlp(channels, HIDDEN, EMBEDDING)
+        # No `Mlp`: oneDNN is slow at gradients of weights so small over so many cells.
+        self.bend = nn.Sequential(
+            nn.Linear(channels, HIDDEN), nn.GELU("tanh"), nn.Linear(HIDDEN, EMBEDDING)
+        )
         self.register_buffer(
             "positions", position_waves((cells, cells), POSITION), persistent=False
         )
@@ -201,28 +204,31 @@ class ContentMemory(nn.Module):
         condition: (B, E), the code of the instruction.
         """
         batch, ticks = index.shape
-        cells = self.norm(maps.float()).flatten(2).transpose(1, 2)  # (U, P, C)
+        maps = maps.index_select(0, index.flatten()).float()
+        cells = self.norm(maps).flatten(2).transpose(1, 2).contiguous()  # (B * T, P, C)
         embedded = self.embed(cells) + self.bend(cells)
         mean = embedded.mean(dim=1, keepdim=True)
-        hidden = self.of_embedding(embedded) + self.of_position(self.positions)
-        rows = index.flatten()
-        embedded, mean, hidden = (each.index_select(0, rows) for each in (embedded, mean, hidden))
         frame = torch.cat([mean[:, 0], condition.repeat_interleave(ticks, dim=0)], dim=-1)
-        hidden = F.gelu(hidden + self.of_frame(frame).unsqueeze(1))
+        offset = self.of_position(self.positions) + self.of_frame(frame).unsqueeze(1)
+        hidden = F.gelu(self.of_embedding(embedded) + offset, approximate="tanh")
         logits = self.select(hidden).transpose(1, 2)  # (B * T, J, P)
-        here = torch.cat([embedded, self.positions.expand(len(rows), -1, -1)], dim=-1)
-        now = (logits.softmax(dim=-1) @ here).unflatten(0, (batch, ticks))
+        now = self._sums(logits, embedded).unflatten(0, (batch, ticks))
         strength = (logits.logsumexp(dim=-1) - self.keep).unflatten(0, (batch, ticks))
         stored, writes, state = self._write(now, strength, state, episode_start)
         query = F.normalize(stored.flatten(0, 1)[..., :EMBEDDING] - mean, dim=-1, eps=1e-3)
         key = F.normalize(embedded - mean, dim=-1, eps=0.1)
-        scores = self.sharpness.exp() * query @ key.transpose(1, 2) + self.prior(here).transpose(
-            1, 2
-        )
-        found = (scores.softmax(dim=-1) @ here).unflatten(0, (batch, ticks))
-        seen = torch.cat([stored, writes.unsqueeze(-1)], dim=-1)
+        prior = self.prior.weight[0]
+        bias = embedded @ prior[:EMBEDDING] + self.positions @ prior[EMBEDDING:]  # (B * T, P)
+        scores = self.sharpness.exp() * query @ key.transpose(1, 2) + bias.unsqueeze(1)
+        found = self._sums(scores, embedded).unflatten(0, (batch, ticks))
+        seen = torch.cat([stored, torch.log1p(writes).unsqueeze(-1)], dim=-1)
         groups = zip(self.tokens, (now, seen, found), strict=True)
         return torch.cat([layer(group) for layer, group in groups], dim=2), state
+
+    def _sums(self, logits: Tensor, embedded: Tensor) -> Tensor:
+        """Return the sums of x_p with the weights softmax_p(logits), (B, J, P), as (B, J, C)."""
+        weights = logits.softmax(dim=-1)
+        return torch.cat([weights @ embedded, weights @ self.positions], dim=-1)
 
     def _write(
         self, now: Tensor, strength: Tensor, state: CoreState, episode_start: Tensor | None

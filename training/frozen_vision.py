@@ -136,8 +136,8 @@ def tick_codes(
     """Return a short code of what the cameras show at each tick, (num_ticks, C) float32.
 
     seen: of `EpisodeFeatures.seen`. These maps are projected on the leading principal components of
-    their differences between ticks of one episode, and whitened: the differences of codes have
-    variance 1 in each dimension. What never changes within an episode, such as the room, has no part in a code.
+    their differences between ticks of one episode, and scaled: the differences of codes have
+    variance 1 in the first dimension. What never changes within an episode, such as the room, has no part in a code.
 
     lengths: the ticks of each episode. C is `CODE_SIZE`, or less where the frames differ in fewer
     ways. Raises `UserError` if no frame differs from another one of its episode.
@@ -154,8 +154,7 @@ def tick_codes(
             "recall-weight needs frames that differ within an episode, and here none does; leave it out"
         )
     clear = scales > FAINTEST * scales[0]
-    spread = scales[clear] / len(differences) ** 0.5
-    matrix = components[:, clear] / spread
+    matrix = components[:, clear] / (scales[0] / len(differences) ** 0.5)
     codes, start = torch.zeros(()), 0
     for store, rows in seen:
         maps = store.maps.flatten(1)  # (U, h * w * C)

@@ -207,19 +207,22 @@ class RecallLoss(nn.Module):
         return {"recall": error, "recall_ratio": (error / zero.clamp_min(1e-12)).detach()}
 
 
-class RecallTargets:
-    """The targets of all ticks of a data set: the largest difference of a past code to the present.
+ROWS_AT_ONCE = 1024
 
-    At tick t, in each dimension of the codes c, the target is the c_s - c_t of largest magnitude
-    over the ticks s before t. It is 0 where everything that was seen is still seen.
+
+class RecallTargets:
+    """The targets of all ticks of a data set: what was seen and is seen no more.
+
+    At tick t it is c_s - c_t, where c are the codes of ticks and s is the tick before t whose code is
+    farthest from c_t. It is 0 where everything that was seen is still seen.
     """
 
     def __init__(self, codes: Tensor, lengths: Sequence[int]) -> None:
         """codes: (num_ticks, C), of episodes of these lengths one after another."""
         self.codes = codes
-        parts = codes.split(list(lengths))
-        self._highest = torch.cat([part.cummax(dim=0).values for part in parts])
-        self._lowest = torch.cat([part.cummin(dim=0).values for part in parts])
+        farthest = [_farthest(part[None])[0] for part in codes.split(list(lengths))]
+        starts = torch.tensor([0, *lengths[:-1]]).cumsum(0)
+        self._farthest = torch.cat([each + s for each, s in zip(farthest, starts, strict=True)])
 
     @property
     def size(self) -> int:
@@ -233,7 +236,17 @@ class RecallTargets:
         memory is carried over. Otherwise the past begins with the window.
         """
         codes = self.codes[ticks]
-        highest = self._highest[ticks] if whole_past else codes.cummax(1).values
-        lowest = self._lowest[ticks] if whole_past else codes.cummin(1).values
-        above, below = highest - codes, lowest - codes
-        return torch.where(above > -below, above, below)
+        if whole_past:
+            return self.codes[self._farthest[ticks]] - codes
+        farthest = _farthest(codes).unsqueeze(-1).expand_as(codes)
+        return codes.gather(1, farthest) - codes
+
+
+def _farthest(codes: Tensor) -> Tensor:
+    """Return which tick up to each tick has the code farthest from its own: (B, T, C) to (B, T)."""
+    found = []
+    for start in range(0, codes.shape[1], ROWS_AT_ONCE):
+        stop = min(start + ROWS_AT_ONCE, codes.shape[1])
+        away = torch.cdist(codes[:, start:stop], codes[:, :stop])
+        found.append(away.tril(start).argmax(dim=2))
+    return torch.cat(found, dim=1)
