@@ -21,6 +21,8 @@ Precision = Literal["float32", "bfloat16"]
 """bfloat16: 8 bits of mantissa in matrix products and convolutions, and half the bytes of weights."""
 LONGEST_DELAY_S = 10.0
 """The longest delay between observation and command that a policy can be trained or run with, in seconds."""
+SightName = Literal["colours", "content"]
+"""colours: of mean colours, of which nothing is forgotten. content: slots of vision's first layer."""
 SIGHT_CELLS = 16
 """Cells along each side of a frame, unless a sight memory is given another number."""
 

@@ -83,6 +83,7 @@ class _OneDnnLinear(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        x = x.contiguous()  # oneDNN takes a thousand times as long for rows of a larger matrix
         ctx.save_for_backward(x, weight)
         return _product(x, weight, bias)
 

@@ -10,9 +10,10 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from ttm.policy.action_head import build_action_head
-from ttm.policy.config import SIGHT_CELLS, ActionHeadConfig, VisionConfig
+from ttm.policy.config import SIGHT_CELLS, ActionHeadConfig, SightName, VisionConfig
 from ttm.policy.cores.core import CoreConfig, CoreState
 from ttm.policy.cores.registry import core_from_dict, core_to_dict
 from ttm.policy.cores.ttm import TokenTuringConfig
@@ -22,7 +23,7 @@ from ttm.policy.language import EMBEDDING_SIZE, LANGUAGE_MODEL
 from ttm.policy.layers import Mlp, OptionalVector, ScalarCode
 from ttm.policy.relative import RelativeActions
 from ttm.policy.sight import SOURCES as SIGHT_SOURCES
-from ttm.policy.sight import SightMemory, cell_colours, without_sight
+from ttm.policy.sight import ContentMemory, Sight, SightMemory, cell_colours, without_sight
 from ttm.policy.spec import PolicySpec
 from ttm.policy.vision import CameraTokens, FilmNetwork, build_vision
 
@@ -45,6 +46,8 @@ class PolicyConfig:
     """J, the selectors of the `SightMemory` of the first camera, of three tokens each; 0 for none."""
     sight_cells: int = SIGHT_CELLS
     """Cells along each side of a frame as the `SightMemory` sees it."""
+    sight: SightName = "colours"
+    """Which sight memory it is."""
     chunk: int = 1
     """K, the actions that are predicted at each tick: its own and those of the K - 1 ticks after it."""
     relative: tuple[str, ...] = ()
@@ -70,6 +73,7 @@ class PolicyConfig:
         data = {**asdict(self), "core": core_to_dict(self.core)}
         # So that other versions read the checkpoints that do without these:
         later = {"relative": (), "absolute": (), "longest_delay_s": 0.0, "sight_cells": SIGHT_CELLS}
+        later["sight"] = "colours"
         return {name: data[name] for name in data if name not in later or data[name] != later[name]}
 
     @classmethod
@@ -159,9 +163,12 @@ class Policy(nn.Module):
         )
         self.action_token = OptionalVector(spec.action_size, width)
         self.delay_code = ScalarCode(width) if config.longest_delay_s else None
-        self.sight = None
-        if config.sight_tokens:
+        self.sight: Sight | None = None
+        if config.sight_tokens and config.sight == "colours":
             self.sight = SightMemory(width, config.sight_tokens, config.sight_cells)
+        elif config.sight_tokens and self.vision is not None:
+            sizes_of_sight = self.vision.early_channels, config.language_size, config.sight_cells
+            self.sight = ContentMemory(width, config.sight_tokens, *sizes_of_sight)
         self.core = config.core.build(width, self.num_tokens)
         outputs = self.core.num_outputs
         self.action_head = build_action_head(predicted, outputs, width, config.head, config.chunk)
@@ -239,31 +246,36 @@ class Policy(nn.Module):
         is reset before the tick. Returns the raw predictions of the action head, (B, T, K * F), for
         `decode` and `loss`, and the new state.
         """
-        outputs, state = self.core_outputs(inputs, state, episode_start)
-        return self.action_head(outputs), state
+        tokens, sight = self.core_inputs(inputs, state, episode_start)
+        outputs, of_core = self.core_outputs(tokens, state, episode_start)
+        return self.action_head(outputs), of_core | sight
 
-    def core_outputs(
+    def core_inputs(
         self,
         inputs: PolicyInputs,
         state: CoreState | None = None,
         episode_start: Tensor | None = None,
     ) -> tuple[Tensor, CoreState]:
-        """Return the output tokens of the core, (B, T, R, D), and the new state; see `forward`."""
+        """Return all tokens of the core, (B, T, N, D), and the new memory of sight; see `forward`."""
         encoded, colours = self.encode(inputs), self.colours(inputs)
-        tokens, sight = self._with_sight(encoded, colours, state, episode_start)
+        return self._with_sight(encoded, colours, inputs.language, state, episode_start)
+
+    def core_outputs(
+        self, tokens: Tensor, state: CoreState | None = None, episode_start: Tensor | None = None
+    ) -> tuple[Tensor, CoreState]:
+        """Return the output tokens of the core, (B, T, R, D), and its new state; see `forward`."""
         of_core = None if state is None else without_sight(state)
-        outputs, of_core = self.core(tokens, of_core, episode_start)
-        return outputs, of_core | sight
+        return self.core(tokens, of_core, episode_start)
 
     def step(self, inputs: PolicyInputs, state: CoreState) -> tuple[Tensor, CoreState]:
         """Run one control tick: `inputs` with T = 1. Equals one tick of `forward`."""
-        return self.step_encoded(self.encode(inputs), self.colours(inputs), state)
+        return self.step_encoded(self.encode(inputs), self.colours(inputs), state, inputs.language)
 
     def step_encoded(
-        self, encoded: Tensor, colours: FeatureMaps | None, state: CoreState
+        self, encoded: Tensor, colours: FeatureMaps | None, state: CoreState, language: Tensor
     ) -> tuple[Tensor, CoreState]:
         """Run one control tick, given what `encode` and `colours` return for it; see `step`."""
-        tokens, sight = self._with_sight(encoded, colours, state)
+        tokens, sight = self._with_sight(encoded, colours, language, state)
         outputs, of_core = self.core.step(tokens[:, 0], without_sight(state))
         return self.action_head(outputs.unsqueeze(1)), of_core | sight
 
@@ -322,25 +334,29 @@ class Policy(nn.Module):
 
     def colours(self, inputs: PolicyInputs) -> FeatureMaps | None:
         """Return what the sight memory sees of its camera; None for a policy without one."""
-        if self.sight is None or inputs.colours is not None:
+        if self.sight is None or self.vision is None or inputs.colours is not None:
             return inputs.colours
         frames = inputs.images[self.spec.cameras[0].name]  # (B, T, 3, H, W)
         batch, ticks = frames.shape[:2]
         index = torch.arange(batch * ticks, device=frames.device).view(batch, ticks)
-        return FeatureMaps(cell_colours(frames.flatten(0, 1), self.sight.cells), index)
+        return FeatureMaps(cells_of(self.sight, self.vision, frames.flatten(0, 1)), index)
 
     def _with_sight(
         self,
         encoded: Tensor,
         colours: FeatureMaps | None,
+        language: Tensor,
         state: CoreState | None,
         episode_start: Tensor | None = None,
     ) -> tuple[Tensor, CoreState]:
-        """Return all input tokens of the core, (B, T, N, D), and the new memory of sight."""
         if self.sight is None or colours is None:
             return encoded, {}
         memory = self.sight.initial_state(len(encoded)) if state is None else state
-        more, memory = self.sight(colours.maps, colours.index, memory, episode_start)
+        seen = colours.maps, colours.index, memory, episode_start
+        if isinstance(self.sight, ContentMemory):
+            more, memory = self.sight(*seen, self.instruction_code(language))
+        else:
+            more, memory = self.sight(*seen)
         return torch.cat([encoded, more], dim=2), memory
 
     def _camera_tokens(self, images: Mapping[str, Tensor], code: Tensor) -> list[Tensor]:
@@ -367,6 +383,13 @@ class Policy(nn.Module):
             of_ticks = summary.index_select(0, given.index.flatten())
             tokens.append(of_ticks.unflatten(0, given.index.shape))
         return tokens
+
+
+def cells_of(sight: Sight, vision: FilmNetwork, frames: Tensor) -> Tensor:
+    """Return what a sight memory sees of frames (U, 3, H, W), (U, C, cells, cells)."""
+    if isinstance(sight, SightMemory):
+        return cell_colours(frames, sight.cells)
+    return F.adaptive_avg_pool2d(vision.early(frames), sight.cells)
 
 
 def _of_chunks(measured: Mapping[str, Tensor] | None) -> dict[str, Tensor]:

@@ -29,7 +29,8 @@ from ttm.policy.layers import Mlp, position_waves
 
 MEAN, LOG_WEIGHT = "sight_mean", "sight_log_weight"
 """The names of the two tensors of the memory, (B, J, C) and (B, J)."""
-SOURCES = ("sight: now", "sight: seen", "sight: found")
+SEEN = "sight: seen"
+SOURCES = ("sight: now", SEEN, "sight: found")
 """The names of the three groups of J tokens, as sources of the core's inputs."""
 EMBEDDING, POSITION, HIDDEN = 16, 32, 32
 """Channels of e_p, channels of pos_p, and the hidden width of E and f."""
@@ -118,6 +119,146 @@ class SightMemory(nn.Module):
         return self._sums(logits.softmax(dim=-1), here)
 
 
+STORED, WRITES = "sight_stored", "sight_writes"
+"""The names of the two tensors of a `ContentMemory`, (B, J, C) and (B, J)."""
+OWN = (MEAN, LOG_WEIGHT, STORED, WRITES)
+"""What of a policy's state is not the core's."""
+STRETCH = 0.05
+"""How far a gate is stretched beyond 0 and 1 before it is cut off there."""
+MOST = 1 - 1e-4
+"""The highest value of a gate, so that what a slot keeps has a logarithm."""
+
+
+class ContentMemory(nn.Module):
+    """Keep what a camera has shown in J slots, and find it again where it is now. Ours.
+
+    A frame is P cells of the first layer of vision, of C channels. Each is embedded, e_p = E(c_p), and
+    its position is beside it, x_p = [e_p ‖ pos_p]. Each slot has a logit for each cell, l_jp, which also
+    depends on the mean of the frame and on the instruction. At each tick
+
+        now_j    = sum over p of softmax_p(l_jp) x_p         TokenLearner (Ryoo et al. 2021)
+        a_j      = logsumexp_p(l_jp) - k_j
+        g_j      = cut(stretch(sigmoid(a_j + o_j(n))))        n: the sums of cut(stretch(sigmoid(a))) so far
+        stored_j = (1 - g_j) stored_j + g_j now_j             the write: TokenLearner over slot and cells
+        found_j  = sum over p of softmax_p(s <q_j, k_p> + b_p) x_p                             the read
+
+    With g = sigmoid(a), the write is the token summary of Token Turing Machines (Ryoo et al. 2022) over
+    the slot, whose logit is k_j, and the cells of now. The stretched gate (hard concrete, Louizos et al.
+    2018) becomes exactly 0, so that a slot fades neither with the ticks nor with the gap. o, a small MLP
+    of the number of writes, lets slots take turns. q_j and k_p are the normalised e parts of stored_j and
+    x_p, less the mean of the frame. One embedding serves both, so that equal things agree before
+    anything is learned. All ticks of a window are computed at once.
+    """
+
+    positions: Tensor
+
+    def __init__(
+        self, width: int, num_slots: int, channels: int, condition_size: int, cells: int
+    ) -> None:
+        """width: D. num_slots: J. channels: C. condition_size: E, the width of the instruction's code."""
+        super().__init__()
+        self.cells, self.num_selectors = cells, num_slots
+        self.norm = nn.BatchNorm2d(channels, affine=False)
+        self.embed = nn.Linear(channels, EMBEDDING, bias=False)
+        nn.init.orthogonal_(self.embed.weight)
+        # No `Mlp`: oneDNN is slow at gradients of weights so small over so many cells.
+        self.bend = nn.Sequential(
+            nn.Linear(channels, HIDDEN), nn.GELU("tanh"), nn.Linear(HIDDEN, EMBEDDING)
+        )
+        self.register_buffer(
+            "positions", position_waves((cells, cells), POSITION), persistent=False
+        )
+        self.of_embedding = nn.Linear(EMBEDDING, HIDDEN)
+        self.of_position = nn.Linear(POSITION, HIDDEN, bias=False)
+        self.of_frame = nn.Linear(EMBEDDING + condition_size, HIDDEN, bias=False)
+        self.select = nn.Linear(HIDDEN, num_slots)
+        self.keep = nn.Parameter(torch.full((num_slots,), math.log(cells**2) + 1.0))
+        self.turns = Mlp(num_slots, HIDDEN, num_slots)
+        nn.init.zeros_(self.turns.out.weight)
+        self.sharpness = nn.Parameter(torch.tensor(SHARPNESS).log())
+        self.prior = nn.Linear(CHANNELS, 1, bias=False)
+        sizes = (CHANNELS, CHANNELS + 1, CHANNELS)  # `seen` has the number of writes beside it
+        self.tokens = nn.ModuleList(nn.Linear(size, width) for size in sizes)
+
+    @property
+    def num_tokens(self) -> int:
+        """3 J, the tokens that it makes at each tick."""
+        return len(SOURCES) * self.num_selectors
+
+    def initial_state(self, batch_size: int) -> CoreState:
+        like, size = self.prior.weight, (batch_size, self.num_selectors)
+        return {STORED: like.new_zeros(*size, CHANNELS), WRITES: like.new_zeros(size)}
+
+    def forward(
+        self,
+        maps: Tensor,
+        index: Tensor,
+        state: CoreState,
+        episode_start: Tensor | None,
+        condition: Tensor,
+    ) -> tuple[Tensor, CoreState]:
+        """Return the tokens, (B, T, 3 J, D), and the new memory.
+
+        maps: (U, C, cells, cells), see `ttm.policy.policy.cells_of`. index: (B, T), which of them each
+        tick sees. episode_start: (B, T) bool, True where the memory is emptied before the tick.
+        condition: (B, E), the code of the instruction.
+        """
+        batch, ticks = index.shape
+        maps = maps.index_select(0, index.flatten()).float()
+        cells = self.norm(maps).flatten(2).transpose(1, 2).contiguous()  # (B * T, P, C)
+        embedded = self.embed(cells) + self.bend(cells)
+        mean = embedded.mean(dim=1, keepdim=True)
+        frame = torch.cat([mean[:, 0], condition.repeat_interleave(ticks, dim=0)], dim=-1)
+        offset = self.of_position(self.positions) + self.of_frame(frame).unsqueeze(1)
+        hidden = F.gelu(self.of_embedding(embedded) + offset, approximate="tanh")
+        logits = self.select(hidden).transpose(1, 2)  # (B * T, J, P)
+        now = self._sums(logits, embedded).unflatten(0, (batch, ticks))
+        strength = (logits.logsumexp(dim=-1) - self.keep).unflatten(0, (batch, ticks))
+        stored, writes, state = self._write(now, strength, state, episode_start)
+        query = F.normalize(stored.flatten(0, 1)[..., :EMBEDDING] - mean, dim=-1, eps=1e-3)
+        key = F.normalize(embedded - mean, dim=-1, eps=0.1)
+        prior = self.prior.weight[0]
+        bias = embedded @ prior[:EMBEDDING] + self.positions @ prior[EMBEDDING:]  # (B * T, P)
+        scores = self.sharpness.exp() * query @ key.transpose(1, 2) + bias.unsqueeze(1)
+        found = self._sums(scores, embedded).unflatten(0, (batch, ticks))
+        seen = torch.cat([stored, torch.log1p(writes).unsqueeze(-1)], dim=-1)
+        groups = zip(self.tokens, (now, seen, found), strict=True)
+        return torch.cat([layer(group) for layer, group in groups], dim=2), state
+
+    def _sums(self, logits: Tensor, embedded: Tensor) -> Tensor:
+        """Return the sums of x_p with the weights softmax_p(logits), (B, J, P), as (B, J, C)."""
+        weights = logits.softmax(dim=-1)
+        return torch.cat([weights @ embedded, weights @ self.positions], dim=-1)
+
+    def _write(
+        self, now: Tensor, strength: Tensor, state: CoreState, episode_start: Tensor | None
+    ) -> tuple[Tensor, Tensor, CoreState]:
+        """Return the slots after each tick, (B, T, J, C), the number of writes, (B, T, J), and the memory.
+
+        now: (B, T, J, C). strength: (B, T, J), a of each tick.
+        """
+        known = _known(strength, episode_start)  # (B, T, 1 + T)
+        wanted = _gate(strength)
+        counted = torch.cat([state[WRITES].unsqueeze(1), wanted], dim=1)
+        writes = known.to(counted.dtype) @ counted  # (B, T, J)
+        gate = _gate(strength + self.turns(torch.log1p(writes - wanted)))
+        total = torch.log1p(-gate).cumsum(dim=1)  # the logarithm of what is kept of the first tick
+        kept = total.unsqueeze(2) - F.pad(total, (0, 0, 1, 0)).unsqueeze(1)  # (B, T, 1 + T, J)
+        written = torch.cat([torch.ones_like(gate[:, :1]), gate], dim=1)
+        weight = kept.masked_fill(~known.unsqueeze(-1), float("-inf")).exp() * written.unsqueeze(1)
+        value = torch.cat([state[STORED].unsqueeze(1), now], dim=1)
+        stored = torch.einsum("btsj,bsjc->btjc", weight, value)
+        return stored, writes, {STORED: stored[:, -1], WRITES: writes[:, -1]}
+
+
+Sight = SightMemory | ContentMemory
+
+
+def _gate(strength: Tensor) -> Tensor:
+    """Return the gate, in [0, `MOST`], of its logit."""
+    return (strength.sigmoid() * (1 + 2 * STRETCH) - STRETCH).clamp(0, MOST)
+
+
 def cell_colours(images: Tensor, cells: int) -> Tensor:
     """Return the mean colours of cells, (U, 3, cells, cells), of uint8 or float frames (U, 3, H, W)."""
     frames = images.float() / 255 if images.dtype == torch.uint8 else images
@@ -126,7 +267,21 @@ def cell_colours(images: Tensor, cells: int) -> Tensor:
 
 def without_sight(state: CoreState) -> CoreState:
     """Return the part of a policy's state that is the core's."""
-    return {name: value for name, value in state.items() if name not in (MEAN, LOG_WEIGHT)}
+    return {name: value for name, value in state.items() if name not in OWN}
+
+
+def _known(values: Tensor, episode_start: Tensor | None) -> Tensor:
+    """Return which ticks each tick knows, (B, T, 1 + T) bool: the memory before the first, and itself.
+
+    values: (B, T, ...). episode_start: (B, T) bool.
+    """
+    batch, ticks = values.shape[:2]
+    past = torch.ones(ticks, ticks + 1, dtype=torch.bool, device=values.device).tril(1)
+    known = past.expand(batch, -1, -1)
+    if episode_start is not None:
+        episode = episode_start.cumsum(dim=1)
+        known = known & (episode.unsqueeze(2) == F.pad(episode, (1, 0)).unsqueeze(1))
+    return known
 
 
 def _accumulated(
@@ -140,12 +295,7 @@ def _accumulated(
     """
     weight = torch.cat([state[LOG_WEIGHT].unsqueeze(1), log_weight], dim=1)  # (B, 1 + T, J)
     value = torch.cat([state[MEAN].unsqueeze(1), now], dim=1)  # (B, 1 + T, J, C)
-    batch, ticks = log_weight.shape[:2]
-    past = torch.ones(ticks, ticks + 1, dtype=torch.bool, device=now.device).tril(1)
-    known = past.expand(batch, -1, -1)  # (B, T, 1 + T): the ticks that each tick knows
-    if episode_start is not None:
-        episode = episode_start.cumsum(dim=1)
-        known = known & (episode.unsqueeze(2) == F.pad(episode, (1, 0)).unsqueeze(1))
+    known = _known(log_weight, episode_start)
     # (B, T, 1 + T, J)
     logits = weight.unsqueeze(1).masked_fill(~known.unsqueeze(-1), float("-inf"))
     seen = torch.einsum("btsj,bsjc->btjc", logits.softmax(dim=2), value)

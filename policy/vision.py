@@ -89,14 +89,26 @@ class FilmNetwork(nn.Module):
             self.register_buffer(name, torch.tensor(values).view(1, 3, 1, 1), persistent=False)
         self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
+    @property
+    def early_channels(self) -> int:
+        """The channels that `early` returns."""
+        return next(
+            layer.out_channels for layer in self.stem.modules() if isinstance(layer, nn.Conv2d)
+        )
+
+    def early(self, images: Tensor) -> Tensor:
+        """Return the map of the first layer, which depends on no condition; see `forward`."""
+        scaled = images / 255 if images.dtype == torch.uint8 else images
+        scaled = (scaled - self.pixel_mean) / self.pixel_std
+        first: Tensor = self.stem(scaled.contiguous(memory_format=torch.channels_last))
+        return first
+
     def forward(self, images: Tensor, condition: Tensor) -> Tensor:
         """Return the feature map, (B * n, C, H / reduction, W / reduction).
 
         images: (B * n, 3, H, W) uint8, or float in [0, 1]; condition: (B, E).
         """
-        scaled = images / 255 if images.dtype == torch.uint8 else images
-        scaled = (scaled - self.pixel_mean) / self.pixel_std
-        x: Tensor = self.stem(scaled.contiguous(memory_format=torch.channels_last))
+        x = self.early(images)
         for block, film in zip(self.blocks, self.films, strict=True):
             x = film(block(x), condition)
         return x

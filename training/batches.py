@@ -38,6 +38,7 @@ from ttm.policy.errors import UserError, first_line
 from ttm.policy.inputs import PolicyInputs
 from ttm.policy.policy import Policy
 from ttm.policy.relative import RelativeActions
+from ttm.policy.sight import ContentMemory
 from ttm.policy.spec import PolicySpec
 from ttm.sim.workers import usable_cores
 from ttm.training.augmentation import ImageChanges
@@ -382,7 +383,8 @@ def batch_source(
     recall = None
     if features is not None and loss.recall_weight:
         # Those of the first process: elsewhere rounding may turn the sign of a component around.
-        codes = tick_codes(features, windows.episode_lengths, options.seed)
+        seen = features.seen(isinstance(policy.sight, ContentMemory))
+        codes = tick_codes(seen, windows.episode_lengths, options.seed)
         recall = RecallTargets(processes.from_first(codes), windows.episode_lengths)
     apart = sections_apart(options, processes.from_first(windows.frames.in_memory))
     start, memory = options.memory_start, FromZero(apart)

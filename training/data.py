@@ -7,7 +7,6 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -22,8 +21,8 @@ from ttm.datasets.reader import EpisodeReader, Floats
 from ttm.datasets.samplers import DataShares
 from ttm.datasets.windows import WindowDataset, resized_frames, resized_spec
 from ttm.policy.errors import UserError
-from ttm.policy.policy import PRESETS, Policy
-from ttm.policy.sight import SightMemory, cell_colours
+from ttm.policy.policy import PRESETS, Policy, cells_of
+from ttm.policy.sight import Sight
 from ttm.policy.spec import CameraSpec, PolicySpec
 from ttm.training.frozen_vision import EpisodeFeatures, MapStore, without_cameras
 from ttm.training.options import TrainOptions
@@ -276,10 +275,10 @@ class FeatureCache:
         self._sight = policy.sight
         self._cameras = cameras
         self._stores = {camera.name: MapStore() for camera in cameras}
-        self._colours: dict[int, MapStore] = {}  # cells along a side -> colours of the cells
+        self._colours: dict[tuple[type, int], MapStore] = {}  # sight memory, cells -> what it sees
         self._limit = MEMORY_PORTION * available_memory_bytes() / copies
 
-    def for_sight(self, sight: SightMemory | None) -> FeatureCache:
+    def for_sight(self, sight: Sight | None) -> FeatureCache:
         """Return a cache that shares all features with this one, and keeps what `sight` sees."""
         same = copy(self)
         same._sight = sight
@@ -297,13 +296,25 @@ class FeatureCache:
                 frames = torch.from_numpy(recorded).permute(0, 3, 1, 2)  # (T, 3, H, W)
                 found[camera.name].append(self._see(camera, frames, condition))
                 if self._sight is not None and camera is self._cameras[0]:
-                    store = self._colours.setdefault(self._sight.cells, MapStore())
-                    look = partial(cell_colours, cells=self._sight.cells)
-                    sighted.append(store.rows(frames, b"", look))
+                    sighted.append(self._sighted.rows(frames, b"", self._look))
         colours = None
         if self._sight is not None and sighted:
-            colours = self._colours[self._sight.cells], torch.cat(sighted)
+            colours = self._sighted, torch.cat(sighted)
         return EpisodeFeatures(self._stores, {n: torch.cat(r) for n, r in found.items()}, colours)
+
+    @property
+    def _sighted(self) -> MapStore:
+        """What the sight memory sees of its camera."""
+        assert self._sight is not None
+        return self._colours.setdefault((type(self._sight), self._sight.cells), MapStore())
+
+    @torch.no_grad()
+    def _look(self, frames: Tensor) -> Tensor:
+        """Return what the sight memory sees of frames (m, 3, H, W)."""
+        vision, device = self._policy.vision, next(self._policy.parameters()).device
+        assert self._sight is not None
+        assert vision is not None
+        return cells_of(self._sight, vision, frames.to(device))
 
     def summary(self) -> str:
         """Return in words how much is kept."""

@@ -108,6 +108,12 @@ class EpisodeFeatures:
     colours: tuple[MapStore, Tensor] | None = None
     """The colours that the sight memory sees, and their rows as above; None without a sight memory."""
 
+    def seen(self, by_sight: bool) -> list[tuple[MapStore, Tensor]]:
+        """Return the maps that codes are made of: those of the sight memory, or of all cameras."""
+        if by_sight and self.colours is not None:
+            return [self.colours]
+        return [(self.stores[name], rows) for name, rows in self.rows.items()]
+
     def into(self, inputs: PolicyInputs, ticks: Tensor) -> PolicyInputs:
         """Return `inputs` with the features of dataset ticks (B, T)."""
         features = {name: self.stores[name].at(rows[ticks]) for name, rows in self.rows.items()}
@@ -124,18 +130,20 @@ FAINTEST = 1e-3
 MAPS_AT_ONCE = 1024
 
 
-def tick_codes(features: EpisodeFeatures, lengths: Sequence[int], seed: int) -> Tensor:
+def tick_codes(
+    seen: Sequence[tuple[MapStore, Tensor]], lengths: Sequence[int], seed: int
+) -> Tensor:
     """Return a short code of what the cameras show at each tick, (num_ticks, C) float32.
 
-    The features of all cameras are projected on the leading principal components of their differences
-    between ticks of one episode, and whitened: the differences of codes have variance 1 in each
-    dimension. What never changes within an episode, such as the room, has no part in a code.
+    seen: of `EpisodeFeatures.seen`. These maps are projected on the leading principal components of
+    their differences between ticks of one episode, and scaled: the differences of codes have
+    variance 1 in the first dimension. What never changes within an episode, such as the room, has no part in a code.
 
     lengths: the ticks of each episode. C is `CODE_SIZE`, or less where the frames differ in fewer
     ways. Raises `UserError` if no frame differs from another one of its episode.
     """
     generator = torch.Generator().manual_seed(seed)
-    differences = _differences(features, lengths, generator)
+    differences = _differences(seen, lengths, generator)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)  # of the randomised decomposition
         wanted = min(CODE_SIZE + 16, *differences.shape)
@@ -146,11 +154,10 @@ def tick_codes(features: EpisodeFeatures, lengths: Sequence[int], seed: int) -> 
             "recall-weight needs frames that differ within an episode, and here none does; leave it out"
         )
     clear = scales > FAINTEST * scales[0]
-    spread = scales[clear] / len(differences) ** 0.5
-    matrix = components[:, clear] / spread
+    matrix = components[:, clear] / (scales[0] / len(differences) ** 0.5)
     codes, start = torch.zeros(()), 0
-    for name, rows in features.rows.items():
-        maps = features.stores[name].maps.flatten(1)  # (U, h * w * C)
+    for store, rows in seen:
+        maps = store.maps.flatten(1)  # (U, h * w * C)
         part = matrix[start : start + maps.shape[1]]
         table = torch.cat([some.float() @ part for some in maps.split(MAPS_AT_ONCE)])
         codes = codes + table[rows]
@@ -159,7 +166,7 @@ def tick_codes(features: EpisodeFeatures, lengths: Sequence[int], seed: int) -> 
 
 
 def _differences(
-    features: EpisodeFeatures, lengths: Sequence[int], generator: torch.Generator
+    seen: Sequence[tuple[MapStore, Tensor]], lengths: Sequence[int], generator: torch.Generator
 ) -> Tensor:
     """Return differences of the features of two ticks of one episode, (PAIRS, all features)."""
 
@@ -172,7 +179,7 @@ def _differences(
     length = torch.repeat_interleave(ticks, ticks)[one]
     other = first[one] + (torch.rand(PAIRS, generator=generator) * length).long()
     parts = []
-    for name, rows in features.rows.items():
-        maps = features.stores[name].maps
+    for store, rows in seen:
+        maps = store.maps
         parts.append(maps[rows[one]].float() - maps[rows[other]].float())
     return torch.cat([part.flatten(1) for part in parts], dim=1)

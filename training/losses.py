@@ -18,6 +18,7 @@ from ttm.policy.cores.core import CoreState
 from ttm.policy.inputs import PolicyInputs
 from ttm.policy.layers import Mlp
 from ttm.policy.policy import Policy
+from ttm.policy.sight import SEEN, ContentMemory
 from ttm.policy.spec import PolicySpec
 from ttm.training.augmentation import ImageChanges
 
@@ -117,7 +118,9 @@ def cloning_losses(
     if batch.burn_in:
         memory = memory_after(policy, batch.at_ticks(slice(0, batch.burn_in)))
         batch = batch.at_ticks(slice(batch.burn_in, None))
-    outputs, memory = policy.core_outputs(batch.inputs, memory, batch.memory_reset)
+    tokens, sight = policy.core_inputs(batch.inputs, memory, batch.memory_reset)
+    outputs, memory = policy.core_outputs(tokens, memory, batch.memory_reset)
+    memory |= sight
     raw = policy.action_head(outputs)
     weights = part_weights(policy.spec, batch.weights, batch.tick_weights)
     valid = batch.valid.unsqueeze(-1).expand_as(batch.tick_weights)
@@ -126,7 +129,8 @@ def cloning_losses(
     losses = _scaled(losses, portions)
     total = torch.stack(list(losses.values())).sum()
     if recall is not None and batch.recall_targets is not None:
-        recalled = _scaled(recall(outputs, batch.recall_targets, batch.valid), portions)
+        held = recalling(policy, tokens, outputs)
+        recalled = _scaled(recall(held, batch.recall_targets, batch.valid), portions)
         losses, total = {**losses, **recalled}, total + recall.weight * recalled["recall"]
     return {**losses, "loss": total}, memory
 
@@ -146,12 +150,29 @@ def memory_after(policy: Policy, batch: TrainingBatch) -> CoreState:
     """
     training = policy.training
     policy.eval()
-    _, memory = policy.core_outputs(batch.inputs, None, batch.memory_reset)
+    _, memory = policy(batch.inputs, None, batch.memory_reset)
     policy.train(training)
     # Autocast caches the weights that it casts. Older versions of PyTorch (issue 65766) would reuse
     # the ones cast here, which have no gradient, for the window itself.
     torch.clear_autocast_cache()
     return memory
+
+
+def recalling(policy: Policy, tokens: Tensor, outputs: Tensor) -> Tensor:
+    """Return what the recall loss looks at, (B, T, C).
+
+    It is what the slots of a `ContentMemory` hold, else the mean of the core's output tokens.
+    tokens: (B, T, N, D), the inputs of the core. outputs: (B, T, R, D).
+    """
+    if isinstance(policy.sight, ContentMemory):
+        return tokens[:, :, policy.token_sources[SEEN]].flatten(2)
+    return outputs.mean(dim=2)
+
+
+def recalling_size(policy: Policy) -> int:
+    """Return C of `recalling`."""
+    slots = policy.sight.num_selectors if isinstance(policy.sight, ContentMemory) else 1
+    return slots * policy.config.width
 
 
 HIDDEN_SIZE = 256
@@ -160,7 +181,7 @@ RECALL = ("recall", "recall_ratio")
 
 
 class RecallLoss(nn.Module):
-    """Tell the targets of `RecallTargets` from the mean of the core's output tokens, by an MLP.
+    """Predict the targets of `RecallTargets` from what `recalling` returns, by an MLP.
 
     This loss, which is ours, rewards the memory at every tick for what it keeps, without labels, where
     behaviour cloning does so only at the few ticks whose action depends on the past. It teaches neither
@@ -168,37 +189,40 @@ class RecallLoss(nn.Module):
     """
 
     def __init__(self, width: int, size: int, weight: float) -> None:
-        """width: D of the tokens. size: C of the targets. weight: of this loss in the total."""
+        """width: C of what `recalling` returns. size: C of the targets. weight: of this loss in the total."""
         super().__init__()
         self.weight = weight
         self.mlp = Mlp(width, HIDDEN_SIZE, size)
 
-    def forward(self, outputs: Tensor, targets: Tensor, valid: Tensor) -> dict[str, Tensor]:
+    def forward(self, held: Tensor, targets: Tensor, valid: Tensor) -> dict[str, Tensor]:
         """Return the smooth L1 error as "recall", and its ratio to that of predicting zero.
 
-        outputs: (B, T, R, D). targets: (B, T, C). valid: (B, T) bool, False at padding. The ratio,
-        "recall_ratio", is about 1 as long as the outputs hold nothing of the past, and falls when
+        held: (B, T, C) of `recalling`. targets: (B, T, size). valid: (B, T) bool, False at padding. The
+        ratio, "recall_ratio", is about 1 as long as the outputs hold nothing of the past, and falls when
         the memory learns.
         """
-        recalled: Tensor = self.mlp(outputs.mean(dim=2))
+        recalled: Tensor = self.mlp(held)
         error = F.smooth_l1_loss(recalled[valid], targets[valid])
         zero = F.smooth_l1_loss(torch.zeros_like(targets[valid]), targets[valid])
         return {"recall": error, "recall_ratio": (error / zero.clamp_min(1e-12)).detach()}
 
 
-class RecallTargets:
-    """The targets of all ticks of a data set: the largest difference of a past code to the present.
+ROWS_AT_ONCE = 1024
 
-    At tick t, in each dimension of the codes c, the target is the c_s - c_t of largest magnitude
-    over the ticks s before t. It is 0 where everything that was seen is still seen.
+
+class RecallTargets:
+    """The targets of all ticks of a data set: what was seen and is seen no more.
+
+    At tick t it is c_s - c_t, where c are the codes of ticks and s is the tick before t whose code is
+    farthest from c_t. It is 0 where everything that was seen is still seen.
     """
 
     def __init__(self, codes: Tensor, lengths: Sequence[int]) -> None:
         """codes: (num_ticks, C), of episodes of these lengths one after another."""
         self.codes = codes
-        parts = codes.split(list(lengths))
-        self._highest = torch.cat([part.cummax(dim=0).values for part in parts])
-        self._lowest = torch.cat([part.cummin(dim=0).values for part in parts])
+        farthest = [_farthest(part[None])[0] for part in codes.split(list(lengths))]
+        starts = torch.tensor([0, *lengths[:-1]]).cumsum(0)
+        self._farthest = torch.cat([each + s for each, s in zip(farthest, starts, strict=True)])
 
     @property
     def size(self) -> int:
@@ -212,7 +236,17 @@ class RecallTargets:
         memory is carried over. Otherwise the past begins with the window.
         """
         codes = self.codes[ticks]
-        highest = self._highest[ticks] if whole_past else codes.cummax(1).values
-        lowest = self._lowest[ticks] if whole_past else codes.cummin(1).values
-        above, below = highest - codes, lowest - codes
-        return torch.where(above > -below, above, below)
+        if whole_past:
+            return self.codes[self._farthest[ticks]] - codes
+        farthest = _farthest(codes).unsqueeze(-1).expand_as(codes)
+        return codes.gather(1, farthest) - codes
+
+
+def _farthest(codes: Tensor) -> Tensor:
+    """Return which tick up to each tick has the code farthest from its own: (B, T, C) to (B, T)."""
+    found = []
+    for start in range(0, codes.shape[1], ROWS_AT_ONCE):
+        stop = min(start + ROWS_AT_ONCE, codes.shape[1])
+        away = torch.cdist(codes[:, start:stop], codes[:, :stop])
+        found.append(away.tril(start).argmax(dim=2))
+    return torch.cat(found, dim=1)

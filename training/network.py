@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from ttm.policy.checkpoint import build_empty
-from ttm.policy.config import ActionHeadConfig
+from ttm.policy.config import ActionHeadConfig, SightName
 from ttm.policy.cores.core import CoreConfig
 from ttm.policy.cores.registry import TTM, core_name, sized_like, with_options
 from ttm.policy.errors import UserError, require_above_0, require_valid_fields
@@ -67,7 +67,11 @@ def with_chosen_parts(policy: Policy, options: TrainOptions) -> Policy:
         return policy
     made = build_empty(policy.spec, network)
     fresh: tuple[str, ...] = ()
-    if (network.core, network.sight_tokens) != (old.core, old.sight_tokens):
+    if (network.core, network.sight_tokens, network.sight) != (
+        old.core,
+        old.sight_tokens,
+        old.sight,
+    ):
         fresh += (CORE,)
     if made.core.num_outputs != policy.core.num_outputs or network.chunk != old.chunk:
         fresh += (ACTION_HEAD,)
@@ -79,6 +83,7 @@ def with_vision_kept(
     core: CoreConfig | None = None,
     sight_tokens: int | None = None,
     sight_cells: int | None = None,
+    sight: SightName | None = None,
 ) -> Policy:
     """Return a copy of `policy` with random weights in the core, the action head and the sight memory.
 
@@ -87,14 +92,15 @@ def with_vision_kept(
     core: the configuration of its core; None for that of `policy`. sight_tokens, sight_cells:
     as in `with_chosen_parts`.
     """
-    network = _changed(policy.config, core=core, sight_tokens=sight_tokens, sight_cells=sight_cells)
+    changes = {"sight_tokens": sight_tokens, "sight_cells": sight_cells, "sight": sight}
+    network = _changed(policy.config, core=core, **changes)
     return _filled(build_empty(policy.spec, network), policy, (CORE, ACTION_HEAD, SIGHT))
 
 
 def _filled(made: Policy, policy: Policy, fresh: tuple[str, ...]) -> Policy:
     """Return `made` with the weights of `policy`, but for those whose names start with `fresh`."""
     new, old = made.config, policy.config
-    if new.sight_tokens != old.sight_tokens:
+    if (new.sight_tokens, new.sight) != (old.sight_tokens, old.sight):
         fresh = (*fresh, SIGHT)
     kept = {
         name: value for name, value in policy.state_dict().items() if not name.startswith(fresh)
@@ -156,6 +162,7 @@ def _sizes(options: TrainOptions) -> dict[str, Any]:
     """Return the fields of the network that options change in a preset and in a checkpoint alike."""
     return {
         "sight_tokens": options.sight_tokens,
+        "sight": options.sight,
         "sight_cells": options.sight_cells,
         "chunk": options.chunk,
         "longest_delay_s": options.delay,

@@ -26,7 +26,7 @@ import yaml
 from tyro.conf import OmitArgPrefixes, Suppress, arg
 
 from ttm.datasets.description import Choices
-from ttm.policy.config import LONGEST_DELAY_S, PresetName, VisionModel
+from ttm.policy.config import LONGEST_DELAY_S, PresetName, SightName, VisionModel
 from ttm.policy.errors import (
     UserError,
     require_above_0,
@@ -258,6 +258,10 @@ class TrainOptions:
     sight_tokens: int | None = None
     """Selectors of the sight memory, which keeps what the first camera has shown and finds it again:
     6 is a good value, 0 is none. Default: the checkpoint's with --init, otherwise 0."""
+    sight: SightName | None = None
+    """What it keeps: colours, the mean colours of cells, of which nothing is forgotten; or content, slots of
+    the first layer of vision, each overwritten when something new is worth it. Default: the checkpoint's
+    with --init, otherwise colours."""
     sight_cells: Suppress[int | None] = None
     """Cells along each side of a frame as the sight memory sees it. Default: the checkpoint's with
     --init, otherwise 16."""

@@ -31,7 +31,7 @@ from ttm.training.console import say
 from ttm.training.data import Data, FeatureCache, open_data, predicted_statistics
 from ttm.training.distributed import Processes, launched, share_batch_norm, together
 from ttm.training.frozen_vision import freeze_vision
-from ttm.training.losses import RecallLoss
+from ttm.training.losses import RecallLoss, recalling_size
 from ttm.training.network import (
     chosen_network,
     require_same_core,
@@ -214,7 +214,7 @@ def _trainer(
         if source.recall is not None:
             torch.manual_seed(options.seed)
             weight = options.loss.recall_weight
-            recall = RecallLoss(policy.config.width, source.recall.size, weight)
+            recall = RecallLoss(recalling_size(policy), source.recall.size, weight)
         vectors = {**windows.vectors, "weights": source.loss_weights}
         shares = None if data.sets is None else data.sets.shares
         found = fingerprint("training", data.training, vectors)
