@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
+from tyro.conf import Suppress
+
 from ttm.policy.errors import UserError, options, require_at_least, require_some
 from ttm.sim.collect import CollectCommand
 from ttm.sim.condition import LIVE, NOISE, Condition, ProbeName, conditions_of
@@ -53,8 +55,9 @@ class Row:
 class StudyMikasaCommand:
     """Train policies on MIKASA-Robo's memory tasks, and evaluate them with and without their memory.
 
-    training/study/mikasa.md says what has to be installed. OUT receives demonstrations, trainings,
-    evaluations and figures.json. The same command goes on where it was stopped.
+    training/study/README.md says what has to be installed. OUT receives 400 demonstrations of each task
+    (which ttm collect may add to), a training for each seed, evaluations on 100 initial states each, and
+    figures.json. The same command goes on where it was stopped.
 
     Example: ttm study mikasa --task remember_color_3 --config mine.yaml --out runs/mine
     """
@@ -62,14 +65,14 @@ class StudyMikasaCommand:
     task: tuple[str, ...] = ("remember_color_3", "take_it_back")
     """Tasks of the environment. Each has demonstrations and trainings of its own."""
     config: Path | None = None
-    """A YAML file of options of ttm train, in place of those of the study's own recipe."""
+    """A YAML file of options of ttm train, in place of the study's own recipe."""
     seeds: tuple[int, ...] = (0, 1, 2)
     """One training for each seed, of weights and batches."""
-    demonstrations: int = 400
-    """Demonstrations of each task."""
-    episodes: int = 100
+    demonstrations: Suppress[int] = 400
+    """Demonstrations of each task. More may be put into OUT/TASK/demonstrations before the training."""
+    episodes: Suppress[int] = 100
     """Initial states for each evaluation. No demonstration started from them."""
-    env: str = MIKASA
+    env: Suppress[str] = MIKASA
     """Gymnasium ID of the environment, which may be another one with memory tasks and an expert."""
     workers: int = 1
     """Processes that share the episodes, and threads of a training."""
@@ -99,9 +102,10 @@ class StudyMikasaCommand:
             validations=4,  # the policy after the last step counts
             device="cpu",
         )
-        chosen = with_file(recipe, self.config) if self.config else recipe
+        if self.config:
+            recipe = with_file(TrainOptions(data=(), out=folder.training), self.config)
         return replace(
-            chosen,
+            recipe,
             data=(str(self.demonstrations_of(task)),),
             out=folder.training,
             resume=folder.can_resume,
