@@ -72,6 +72,7 @@ COMMANDS = {
     "study babyai": "ttm.training.study.babyai:StudyBabyaiCommand",
     "study memory": "ttm.training.study.memory:StudyMemoryCommand",
     "study suite": "ttm.training.study.suite:StudySuiteCommand",
+    "study mikasa": "ttm.training.study.mikasa:StudyMikasaCommand",
 }
 """Name -> where its class is, as "module:Class"."""
 
@@ -103,7 +104,7 @@ ttm --version prints the version.
 
 NAME = "ttm-policy-stack"
 """The name of the distribution."""
-TRAINS = ("train", "demo", "study suite")
+TRAINS = ("train", "demo", "study suite", "study mikasa")
 """Commands that train, whose settings of PyTorch count when it is imported."""
 WRITTEN = ("out", "target", "json", "plot", "sheet", "video")
 """The fields of commands that say where to write."""
