@@ -14,7 +14,7 @@ import numpy as np
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 from tyro.conf import arg
 
-from ttm.datasets.console import progress_bar
+from ttm.datasets.console import log_lines, progress_bar
 from ttm.policy.engines import cpu_threads
 from ttm.policy.errors import UserError, options, require_at_least
 from ttm.policy.execution import EXECUTION_HELP, NEWEST, make_execution
@@ -355,13 +355,17 @@ def _run_episodes(
     bar = progress.add_task("", total=len(jobs))
     outcomes: dict[int, Outcome] = {}
     successes: dict[str, list[bool]] = {}
+    say = log_lines(len(jobs)) if progress.disable else None
     with progress, pool:
         for index, outcome in pool.run(jobs):
             outcomes[index] = outcome
             group = f"{jobs[index].task}, {jobs[index].condition.folder}"
             each = successes.setdefault(group, [])
             each.append(outcome.success)
-            progress.update(bar, advance=1, description=f"{group}: {sum(each)}/{len(each)}")
+            rate = f"{group}: {sum(each)}/{len(each)}"
+            progress.update(bar, advance=1, description=rate)
+            if say:
+                say(f"{label} {rate}")
     return [outcomes[index] for index in range(len(jobs))]
 
 
