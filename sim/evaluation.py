@@ -87,14 +87,14 @@ class EvaluateCommand:
       ttm evaluate --task pick --episodes 100 --out runs/shipped
       ttm evaluate --checkpoint runs/mine/best.safetensors --out runs/mine/eval --against runs/shipped
       ttm evaluate --task memory --gap 5 15 45 --probe live erase swap --out runs/probes
-      ttm evaluate --checkpoint expert --out runs/expert
+      ttm evaluate --env my_package:MyEnv-v0 --checkpoint expert --out runs/expert
     """
 
     out: Path
     """Folder for result.json, report.html and videos/."""
     checkpoint: str = "shipped"
-    """A .safetensors file; or shipped (the policy that comes with the project), none (an untrained
-    network), expert (the scripted demonstrator, which sees the simulator's state)."""
+    """A .safetensors file; or shipped (the policy that comes with the project, for the kitchen), none (an
+    untrained network), expert (the scripted demonstrator, which sees the simulator's state)."""
     task: Annotated[str, TASK] = ALL_TASKS
     env: str = KITCHEN
     """Gymnasium ID of the environment, with the module that registers it if need be, such as
@@ -110,7 +110,7 @@ class EvaluateCommand:
     videos: int = 1
     """Record the first so many episodes of each task."""
     max_ticks: int | None = None
-    """End episodes after so many ticks (5 a second); never later than the task's own limit."""
+    """End episodes after so many ticks; never later than the task's own limit."""
     against: Path | None = None
     """Another evaluation's OUT: adds a paired test on the initial states that both started from."""
     gap: tuple[int, ...] = ()

@@ -164,8 +164,15 @@ class Data:
 
     @property
     def notes(self) -> list[str]:
-        """What was assumed about the episodes, each once."""
+        """What was assumed about the episodes, each once, and which frames are resized."""
         notes = "; ".join([self.training.note, self.validation.note]).split("; ")
+        cameras = [(self.training.spec.camera(name), size) for name, size in self.resize_to.items()]
+        sizes = [f"{c.name} {c.width}x{c.height} to {size[1]}x{size[0]}" for c, size in cameras]
+        if sizes:
+            notes.append(
+                f"frames are resized ({', '.join(sizes)}), and robot or simulator must send them so; "
+                "--image-size sets another size"
+            )
         return list(dict.fromkeys(filter(None, notes)))
 
     def windows(self, options: TrainOptions, copies: int, *, frozen: bool) -> WindowDataset:
@@ -193,7 +200,12 @@ def open_data(options: TrainOptions, checkpoint: Policy | None) -> Data:
     """
     like = None if checkpoint is None else checkpoint.spec
     paths, shares = paths_and_shares(options.data)
-    opened = open_all(paths, options.choices, like)
+    try:
+        opened = open_all(paths, options.choices, like)
+    except UserError as error:
+        if like is not None:
+            open_all(paths, options.choices)  # raises what is wrong with the data themselves
+        raise _with_advice(error, options) from error
     validation = split(opened, options.validation_filter)
     # Without copies of held-out ones:
     training = held_apart(split(opened, options.filter), validation)
@@ -205,8 +217,19 @@ def open_data(options: TrainOptions, checkpoint: Policy | None) -> Data:
     data = Data(training, validation, _frame_sizes(options, training.spec, like), sets)
     if like is not None:
         name = options.out / LAST if options.resume else options.init
-        like.require_compatible(data.spec, ours=str(name), theirs=training.source)
+        try:
+            like.require_compatible(data.spec, ours=str(name), theirs=training.source)
+        except UserError as error:
+            raise _with_advice(error, options) from error
     return data
+
+
+def _with_advice(error: UserError, options: TrainOptions) -> UserError:
+    """Return an error of data that are not of the checkpoint's robot, with what to do about it."""
+    if options.init is None or options.resume:
+        return error
+    instead = f"--vision-weights {options.init} in place of --init"
+    return UserError(f"{error}; to train another robot with the same vision, give {instead}")
 
 
 def _frame_sizes(
