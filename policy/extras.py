@@ -32,13 +32,12 @@ def require_extra(extra: str, what: str) -> None:
             continue
         try:
             found = version(need.name)
+            if need.specifier.contains(found, prereleases=True):
+                continue
         except PackageNotFoundError:
-            found = ""
-        if not found or not need.specifier.contains(found, prereleases=True):
-            here = f"{found} is installed" if found else "it is not installed"
-            raise UserError(
-                f"{what} needs {need.name}{need.specifier}, and {here}; run: {install_command(extra)}"
-            )
+            found = "none"
+        wanted = f"{need.name}{need.specifier}, and {found} is installed"
+        raise UserError(f"{what} needs {wanted}; run: {install_command(extra)}")
 
 
 def install_command(extra: str) -> str:

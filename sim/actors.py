@@ -106,8 +106,8 @@ def load_policy(source: str, spec: PolicySpec) -> Policy:
     policy, _ = load_checkpoint(source)
     if Path(source) == SHIPPED_CHECKPOINT and policy.spec != spec:
         raise UserError(
-            f"the policy that ships is for robot {policy.spec.robot}, not for {spec.robot}; name one that "
-            "`ttm train` made for it (--checkpoint runs/mine/best.safetensors), or evaluate --checkpoint expert"
+            f"the policy that ships is for robot {policy.spec.robot}, not for {spec.robot}; name one of "
+            "`ttm train` for it (--checkpoint runs/mine/best.safetensors), or evaluate --checkpoint expert"
         )
     policy.spec.require_compatible(spec, theirs="this robot", ours=source)
     return policy

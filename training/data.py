@@ -199,13 +199,22 @@ def open_data(options: TrainOptions, checkpoint: Policy | None) -> Data:
     one. Raises `UserError` if there is nothing to train on, or the specs differ.
     """
     like = None if checkpoint is None else checkpoint.spec
-    paths, shares = paths_and_shares(options.data)
     try:
-        opened = open_all(paths, options.choices, like)
+        return _opened(options, like)
     except UserError as error:
-        if like is not None:
-            open_all(paths, options.choices)  # raises what is wrong with the data themselves
-        raise _with_advice(error, options) from error
+        if like is None or options.resume:
+            raise
+        _opened(options, None)  # raises what is wrong with the data themselves
+        instead = f"give --vision-weights {options.init} in place of --init"
+        raise UserError(
+            f"{error}; to train another robot with the same vision, {instead}"
+        ) from error
+
+
+def _opened(options: TrainOptions, like: PolicySpec | None) -> Data:
+    """Open the data of a training, which must have the spec `like` if there is one."""
+    paths, shares = paths_and_shares(options.data)
+    opened = open_all(paths, options.choices, like)
     validation = split(opened, options.validation_filter)
     # Without copies of held-out ones:
     training = held_apart(split(opened, options.filter), validation)
@@ -217,19 +226,8 @@ def open_data(options: TrainOptions, checkpoint: Policy | None) -> Data:
     data = Data(training, validation, _frame_sizes(options, training.spec, like), sets)
     if like is not None:
         name = options.out / LAST if options.resume else options.init
-        try:
-            like.require_compatible(data.spec, ours=str(name), theirs=training.source)
-        except UserError as error:
-            raise _with_advice(error, options) from error
+        like.require_compatible(data.spec, ours=str(name), theirs=training.source)
     return data
-
-
-def _with_advice(error: UserError, options: TrainOptions) -> UserError:
-    """Return an error of data that are not of the checkpoint's robot, with what to do about it."""
-    if options.init is None or options.resume:
-        return error
-    instead = f"--vision-weights {options.init} in place of --init"
-    return UserError(f"{error}; to train another robot with the same vision, give {instead}")
 
 
 def _frame_sizes(
