@@ -215,10 +215,13 @@ class PolicySpec:
         for field in fields(self):
             mine, given = getattr(self, field.name), getattr(other, field.name)
             if mine != given:
-                raise UserError(
-                    f"{ours} was made for {field.name} {_plain(mine)}, but {theirs} has {_plain(given)}; "
-                    f"use a checkpoint and a robot (or data) of the same spec"
-                )
+                fix = "use a checkpoint and a robot (or data) of the same spec"
+                if field.name == "cameras" and [c.name for c in mine] == [c.name for c in given]:
+                    sides = {side for camera in given for side in (camera.height, camera.width)}
+                    side = f" {sides.pop()}" if len(sides) == 1 else ""
+                    fix = f"send frames of that size, or train for another one with --image-size{side}"
+                both = f"{field.name} {_plain(mine)}, but {theirs} has {_plain(given)}"
+                raise UserError(f"{ours} was made for {both}; {fix}")
 
     def to_json(self) -> str:
         """Return a JSON object, from which `from_json` makes an equal spec. Infinite limits are null."""

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 
 import numpy as np
 import torch
 
 from ttm.policy.checkpoint import load_checkpoint
+from ttm.policy.errors import UserError
 from ttm.policy.execution import EXECUTION
 from ttm.policy.policy import PRESETS, Policy
 from ttm.policy.runner import STATE, PolicyRunner
 from ttm.policy.spec import PolicySpec
 from ttm.sim.environment import Env, expert_of, spec_of
 from ttm.sim.rollout import Actor
-from ttm.sim.shipped import checkpoint_path
+from ttm.sim.shipped import SHIPPED_CHECKPOINT, checkpoint_path
 
 UNTRAINED = "none"
 EXPERT = "expert"
@@ -102,6 +104,11 @@ def load_policy(source: str, spec: PolicySpec) -> Policy:
     if source == UNTRAINED:
         return untrained_policy(spec)
     policy, _ = load_checkpoint(source)
+    if Path(source) == SHIPPED_CHECKPOINT and policy.spec != spec:
+        raise UserError(
+            f"the policy that ships is for robot {policy.spec.robot}, not for {spec.robot}; name one of "
+            "`ttm train` for it (--checkpoint runs/mine/best.safetensors), or evaluate --checkpoint expert"
+        )
     policy.spec.require_compatible(spec, theirs="this robot", ours=source)
     return policy
 

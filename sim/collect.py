@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import chain, count
@@ -17,7 +18,7 @@ from ttm.policy.errors import UserError, options, require_at_least
 from ttm.policy.files import partial_path
 from ttm.policy.language import LANGUAGE_MODEL, embed_instruction
 from ttm.policy.runner import PolicyRunner
-from ttm.policy.spec import PolicySpec
+from ttm.policy.spec import ActionPart, PolicySpec
 from ttm.sim.actors import load_policy
 from ttm.sim.condition import Condition
 from ttm.sim.environment import (
@@ -43,16 +44,15 @@ TAKEOVER_TICKS = (8, 45)
 FINAL_TICKS = 3
 """Ticks that are recorded after success, with `terminate` commanded."""
 
-NOISE = {"arm_translation": 0.012, "arm_rotation": 0.03, "base": 0.08}
-"""Standard deviation of a tick's noise at level 1, in the unit of the action part of that name."""
-PUSH = {"arm_translation": 0.04, "arm_rotation": 0.08, "base": 0.3}
-"""Largest value of a push, which lasts some ticks, at level 1."""
-NOISE_PORTION, PUSH_PORTION = 0.2, 0.6
-"""The same for other parts, as portions of their largest command."""
+BY_UNIT = {"m": (0.012, 0.04), "rad": (0.03, 0.08), "m/s": (0.08, 0.3), "rad/s": (0.08, 0.3)}
+"""Unit of an action, without /tick -> standard deviation of a tick's noise, and the largest value of a push,
+which lasts some ticks, at level 1."""
+PORTIONS = (0.24, 0.8)
+"""Portions of the largest command that the two do not exceed, and what they are in other units."""
 PUSH_PROBABILITY = 0.05
 SLIP_PROBABILITY = 0.015
 """Probability in each tick, at level 1, that the gripper opens or closes by itself for some ticks."""
-GRIPPER = "gripper"
+TERMINATE, GRIPPER = "terminate", "gripper"
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,9 @@ class CollectCommand:
     first_seed: int = FIRST_DEMONSTRATION_SEED
     """Initial state of the first episode; evaluation uses 0, 1, 2, …, so stay above those."""
     disturbance: float = 1.0
-    """How strongly the execution is disturbed, so that recovery is shown; 0 for clean demonstrations."""
+    """How strongly the execution is disturbed, so that recovery is shown; 0 for clean demonstrations.
+    1: noise of up to 12 mm, 0.03 rad, 0.08 m/s or 0.08 rad/s in each tick by the unit of the action part,
+    or of 24 % of the largest command in another unit; pushes three times as large; slips of the gripper."""
     policy: Path | None = None
     """Checkpoint (or `shipped`) that drives at first while the expert labels (DAgger); keeps failures too."""
     gap: int | None = None
@@ -119,6 +121,10 @@ class CollectCommand:
                     kept = _record(first, self.episodes, pool, begun)
                     count = sum(track(kept, name, total=self.episodes))
                     print(f"{name}: {count} episodes in {self.out}")
+        except KeyboardInterrupt:
+            number = len(list(self.out.glob("*.hdf5")))
+            print(f"{number} episodes are in {self.out}; the same command goes on", file=sys.stderr)
+            raise
         finally:
             for path in begun:  # a worker that was ended leaves a part
                 partial_path(path).unlink(missing_ok=True)
@@ -259,26 +265,28 @@ class Recorder:
 class Disturbance:
     """Disturbs the executed action, so that demonstrations show recovery (DART, Laskey et al. 2017).
 
-    The robot executes the disturbed action, and the expert's own is recorded. There is noise at every
-    tick, and sometimes a push or a slip of the gripper. Only continuous action parts with finite limits
-    get noise and pushes. A third of the episodes is left alone, so that the clean motion is seen too.
-    level: scales the disturbance.
+    The robot executes the disturbed action, and the expert's own is recorded. Continuous parts get noise at
+    every tick and sometimes a push, by their units if these are m, rad, m/s or rad/s (of each value, or of
+    all), and otherwise by their limits, if they have any. Binary parts but `terminate`, and what is named
+    `gripper`, sometimes slip to one of their two limits. A third of the episodes is left alone, so that
+    the clean motion is seen too. level: scales the disturbance.
     """
 
     def __init__(self, rng: np.random.Generator, level: float, spec: PolicySpec):
         self._rng = rng
         self._level = 0.0 if rng.random() < 1 / 3 else level * rng.uniform(0.2, 1.0)
-        self._slices = spec.action_slices
-        self._parts: dict[str, tuple[float, float]] = {}
-        """Part -> the deviation of its noise and its largest push."""
-        for part in spec.actions:
-            largest = max(abs(part.low), abs(part.high))
-            if part.kind == "continuous" and np.isfinite(largest):
-                noise = NOISE.get(part.name, NOISE_PORTION * largest)
-                self._parts[part.name] = noise, PUSH.get(part.name, PUSH_PORTION * largest)
+        parts = [(part, spec.action_slices[part.name]) for part in spec.actions]
+        sizes = [(where, *_sizes(part)) for part, where in parts if part.kind == "continuous"]
+        self._parts = [(where, noise, push) for where, noise, push in sizes if push.any()]
+        """Dimensions of each part that is disturbed, the deviations of its noise and its largest pushes."""
+        self._slipping = [
+            (where, part.limits)
+            for part, where in parts
+            if (part.kind == "binary" and part.name != TERMINATE)
+            or (part.name == GRIPPER and np.isfinite(part.limits).all())
+        ]
         self._push = np.zeros(spec.action_size)
-        self._push_ticks = self._slip_ticks = 0
-        self._slip_to = 1.0
+        self._push_ticks = self._slip_ticks = self._slip_to = 0
 
     def __call__(self, action: np.ndarray) -> np.ndarray:
         """Return the action (A,) to execute instead of `action` (A,)."""
@@ -286,14 +294,14 @@ class Disturbance:
             return action
         executed = action.astype(np.float64)
         self._draw()
-        for name, (deviation, _) in self._parts.items():
-            part = executed[self._slices[name]]
-            part += self._level * self._rng.normal(0.0, deviation, len(part))
+        for where, deviations, _ in self._parts:
+            executed[where] += self._level * self._rng.normal(0.0, deviations)
         if self._push_ticks > 0:
             executed += self._push
             self._push_ticks -= 1
         if self._slip_ticks > 0:
-            executed[self._slices[GRIPPER]] = self._slip_to
+            for where, limits in self._slipping:
+                executed[where] = limits[self._slip_to]
             self._slip_ticks -= 1
         return executed
 
@@ -302,11 +310,25 @@ class Disturbance:
         if self._push_ticks == 0 and self._rng.random() < PUSH_PROBABILITY:
             self._push_ticks = int(self._rng.integers(2, 7))
             self._push[:] = 0.0
-            for name, (_, largest) in self._parts.items():
-                part = self._push[self._slices[name]]
-                part[:] = self._level * self._rng.uniform(-largest, largest, len(part))
-        if GRIPPER not in self._slices:
-            return
-        if self._slip_ticks == 0 and self._rng.random() < SLIP_PROBABILITY * self._level:
+            for where, _, largest in self._parts:
+                self._push[where] = self._level * self._rng.uniform(-largest, largest)
+        if (
+            self._slipping
+            and self._slip_ticks == 0
+            and self._rng.random() < SLIP_PROBABILITY * self._level
+        ):
             self._slip_ticks = int(self._rng.integers(1, 4))
-            self._slip_to = float(self._rng.integers(2))
+            self._slip_to = int(self._rng.integers(2))
+
+
+def _sizes(part: ActionPart) -> tuple[np.ndarray, np.ndarray]:
+    """Return the deviations of the noise of a continuous part and its largest pushes, (size,) each.
+
+    They are 0 where neither its units nor its limits say how much it may be disturbed.
+    """
+    units = [unit.strip().removesuffix("/tick") for unit in part.unit.split(",")]
+    units = units if len(units) in (1, part.size) else [""]
+    by_unit = np.array([BY_UNIT.get(unit, (np.inf, np.inf)) for unit in units])  # (1 or size, 2)
+    sizes = np.minimum(by_unit, np.multiply(PORTIONS, max(map(abs, part.limits))))
+    noise, push = np.broadcast_to(np.where(np.isinf(sizes), 0.0, sizes), (part.size, 2)).T
+    return noise, push

@@ -52,10 +52,14 @@ class PolicyEnv(Protocol):
     - After a step `info["executed_action"]`, (A,) float32, says what the robot did in place of the given
       action, such as to stand still while it is held. The policy gets it as its previous action, and it
       is recorded. The key is optional, but an environment that ignores actions while it hides a cue needs
+<<<<<<< HEAD
       it, or a policy can carry the cue through commands that had no effect. `info["held"]`, optional, says
       whether the action was ignored.
-    - `step` returns `terminated` on success, and `truncated` at the time limit. It may be called for
-      a few more ticks after success, in which demonstrations show `terminate`.
+=======
+    - `step` returns `terminated` on success, and `truncated` at the time limit. It is called for a few
+      more ticks after success, in which demonstrations show `terminate`: it must not reset itself then,
+      and `expert()` must still answer.
+>>>>>>> foreign25
     - With `render_mode="rgb_array"`, with which `make_env` makes it, `render()` returns a picture for
       videos, (H, W, 3) uint8 RGB.
 
@@ -76,7 +80,8 @@ class PolicyEnv(Protocol):
 
     - The options of `reset` may hold `gap`, the number of ticks between the end of the cue and the
       first tick at which the robot may act, and `cue`, a `CueName`.
-    - `info["gap"]` is the gap of the episode. `info["go"]` says whether the robot may act now.
+    - `info["gap"]` is the gap of the episode. `info["go"]` says whether the robot may act now; whether
+      it is held until then is left to the environment.
     - `info["right_choice"]` is what the cue asks for. `info["choice"]` is what the robot has chosen
       so far, or None. Once set, it does not change.
     - `info["choices"]`, the names of all that can be chosen in this initial state, and `right_choice`

@@ -14,7 +14,7 @@ import numpy as np
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 from tyro.conf import arg
 
-from ttm.datasets.console import progress_bar
+from ttm.datasets.console import log_lines, progress_bar
 from ttm.policy.engines import cpu_threads
 from ttm.policy.errors import UserError, options, require_at_least
 from ttm.policy.execution import EXECUTION_HELP, NEWEST, make_execution
@@ -88,15 +88,18 @@ class EvaluateCommand:
       ttm evaluate --task pick --episodes 100 --out runs/shipped
       ttm evaluate --checkpoint runs/mine/best.safetensors --out runs/mine/eval --against runs/shipped
       ttm evaluate --task memory --gap 5 15 45 --probe live erase swap --out runs/probes
+<<<<<<< HEAD
       ttm evaluate --task pick --vary each=1 --out runs/robustness
-      ttm evaluate --checkpoint expert --out runs/expert
+=======
+      ttm evaluate --env my_package:MyEnv-v0 --checkpoint expert --out runs/expert
+>>>>>>> foreign25
     """
 
     out: Path
     """Folder for result.json, report.html and videos/."""
     checkpoint: str = "shipped"
-    """A .safetensors file; or shipped (the policy that comes with the project), none (an untrained
-    network), expert (the scripted demonstrator, which sees the simulator's state)."""
+    """A .safetensors file; or shipped (the policy that comes with the project, for the kitchen), none (an
+    untrained network), expert (the scripted demonstrator, which sees the simulator's state)."""
     task: Annotated[str, TASK] = ALL_TASKS
     env: str = KITCHEN
     """Gymnasium ID of the environment, with the module that registers it if need be, such as
@@ -112,7 +115,7 @@ class EvaluateCommand:
     videos: int = 1
     """Record the first so many episodes of each task."""
     max_ticks: int | None = None
-    """End episodes after so many ticks (5 a second); never later than the task's own limit."""
+    """End episodes after so many ticks; never later than the task's own limit."""
     against: Path | None = None
     """Another evaluation's OUT: adds a paired test on the initial states that both started from."""
     gap: tuple[int, ...] = ()
@@ -368,13 +371,17 @@ def _run_episodes(
     bar = progress.add_task("", total=len(jobs))
     outcomes: dict[int, Outcome] = {}
     successes: dict[str, list[bool]] = {}
+    say = log_lines(len(jobs)) if progress.disable else None
     with progress, pool:
         for index, outcome in pool.run(jobs):
             outcomes[index] = outcome
             group = f"{jobs[index].task}, {jobs[index].condition.folder}"
             each = successes.setdefault(group, [])
             each.append(outcome.success)
-            progress.update(bar, advance=1, description=f"{group}: {sum(each)}/{len(each)}")
+            rate = f"{group}: {sum(each)}/{len(each)}"
+            progress.update(bar, advance=1, description=rate)
+            if say:
+                say(f"{label} {rate}")
     return [outcomes[index] for index in range(len(jobs))]
 
 

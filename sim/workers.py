@@ -29,12 +29,12 @@ from tyro.conf import arg
 
 from ttm.policy.engines import cpu_threads
 from ttm.policy.errors import UserError
-from ttm.sim.tasks.table import GROUP_DESCRIPTIONS, TASK_DESCRIPTIONS, TASK_METAVAR
+from ttm.sim.tasks.table import GROUP_DESCRIPTIONS, TASK_DESCRIPTIONS
 
 TASK = arg(
-    metavar=TASK_METAVAR,
-    help=f"What is asked for, --episodes times each: {TASK_DESCRIPTIONS}; {GROUP_DESCRIPTIONS}. "
-    "Another --env has tasks of its own.",
+    metavar="TASK",
+    help="What is asked for, --episodes times each: a task of --env, one of its groups of tasks, or all. "
+    f"The kitchen has {TASK_DESCRIPTIONS}; {GROUP_DESCRIPTIONS}.",
 )
 """`--task` of commands that run episodes."""
 VARY = arg(

@@ -352,7 +352,7 @@ def test_a_missing_package_is_named_with_the_extra_that_brings_it(
 
     monkeypatch.setattr(cli, "import_module", missing)
     assert_one_line_error(
-        run("collect", "--out", "o"), "gymnasium_robotics", "ttm-policy-stack[sim]"
+        run("collect", "--out", "o"), "gymnasium_robotics", "ttm-policy-stack[kitchen]"
     )
 
 

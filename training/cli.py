@@ -10,13 +10,12 @@ from __future__ import annotations
 
 import ast
 import os
-import re
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, make_dataclass
 from errno import EDQUOT, EFBIG, ENOSPC, EROFS
 from importlib import import_module
-from importlib.metadata import requires, version
+from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any, Protocol, Union
@@ -25,6 +24,7 @@ import tyro
 from tyro.conf import OmitSubcommandPrefixes, arg, subcommand
 
 from ttm.policy.errors import UserError, printable, require_writable
+from ttm.policy.extras import NAME, extra_with, install_command
 from ttm.training.help_texts import join_help_lines
 
 
@@ -102,8 +102,6 @@ Each command explains itself: ttm train --help, ttm bench --help, ttm study copy
 ttm --version prints the version.
 """
 
-NAME = "ttm-policy-stack"
-"""The name of the distribution."""
 TRAINS = ("train", "demo", "study suite", "study mikasa")
 """Commands that train, whose settings of PyTorch count when it is imported."""
 WRITTEN = ("out", "target", "json", "plot", "sheet", "video")
@@ -203,16 +201,9 @@ def _load(name: str, where: str) -> type[Any]:
         found: type[Any] = getattr(import_module(module), class_name)
     except ModuleNotFoundError as error:
         missing = (error.name or "").partition(".")[0]
-        extras = re.findall(
-            rf"^{missing.replace('_', '[-_]')}\b.*extra == [\"'](\w+)",
-            "\n".join(requires(NAME) or ()),
-            re.M,
-        )
-        if not missing or not extras:
+        if (extra := extra_with(missing)) is None:
             raise
-        raise UserError(
-            f'ttm {name} needs {missing}; run: pip install "{NAME}[{extras[0]}]"'
-        ) from error
+        raise UserError(f"ttm {name} needs {missing}; run: {install_command(extra)}") from error
     return found
 
 

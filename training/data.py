@@ -163,8 +163,15 @@ class Data:
 
     @property
     def notes(self) -> list[str]:
-        """What was assumed about the episodes, each once."""
+        """What was assumed about the episodes, each once, and which frames are resized."""
         notes = "; ".join([self.training.note, self.validation.note]).split("; ")
+        cameras = [(self.training.spec.camera(name), size) for name, size in self.resize_to.items()]
+        sizes = [f"{c.name} {c.width}x{c.height} to {size[1]}x{size[0]}" for c, size in cameras]
+        if sizes:
+            notes.append(
+                f"frames are resized ({', '.join(sizes)}), and robot or simulator must send them so; "
+                "--image-size sets another size"
+            )
         return list(dict.fromkeys(filter(None, notes)))
 
     def windows(self, options: TrainOptions, copies: int, *, frozen: bool) -> WindowDataset:
@@ -191,6 +198,20 @@ def open_data(options: TrainOptions, checkpoint: Policy | None) -> Data:
     one. Raises `UserError` if there is nothing to train on, or the specs differ.
     """
     like = None if checkpoint is None else checkpoint.spec
+    try:
+        return _opened(options, like)
+    except UserError as error:
+        if like is None or options.resume:
+            raise
+        _opened(options, None)  # raises what is wrong with the data themselves
+        instead = f"give --vision-weights {options.init} in place of --init"
+        raise UserError(
+            f"{error}; to train another robot with the same vision, {instead}"
+        ) from error
+
+
+def _opened(options: TrainOptions, like: PolicySpec | None) -> Data:
+    """Open the data of a training, which must have the spec `like` if there is one."""
     paths, shares = paths_and_shares(options.data)
     opened = open_all(paths, options.choices, like)
     validation = split(opened, options.validation_filter)

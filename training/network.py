@@ -7,19 +7,28 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
+<<<<<<< HEAD
 from ttm.policy.checkpoint import build_empty
 from ttm.policy.config import ActionHeadConfig, SightName
+=======
+from ttm.policy.checkpoint import build_empty, load_checkpoint
+from ttm.policy.config import ActionHeadConfig
+>>>>>>> foreign25
 from ttm.policy.cores.core import CoreConfig
 from ttm.policy.cores.registry import TTM, core_name, sized_like, with_options
 from ttm.policy.errors import UserError, require_above_0, require_valid_fields
 from ttm.policy.policy import PRESETS, Policy, PolicyConfig
 from ttm.policy.relative import RelativeActions
+from ttm.policy.spec import read_header
+from ttm.sim.shipped import SHIPPED, checkpoint_path
 from ttm.training.help_texts import AUTO
 from ttm.training.options import NO_WEIGHTS, TrainOptions
 
 CORE, ACTION_HEAD, SIGHT = "core.", "action_head.", "sight."
+VISION, LANGUAGE = "vision.", "language."
 """Prefixes of the parameters' names."""
 HEAD = "action head"
 """What error messages call the head."""
@@ -29,14 +38,18 @@ def chosen_network(options: TrainOptions) -> PolicyConfig:
     """Return the network of a new policy: the preset with what the options change.
 
     Weights for vision are those of a whole network with BatchNorm, so that a narrowed one becomes
-    one. It is still cut at the same stride.
+    one. It is still cut at the same stride. Vision of a checkpoint (`policy_to_see_as`) is built as there.
     """
     preset = PRESETS[options.preset]
+    if (seen := policy_to_see_as(options)) is not None:
+        names = ("language_size", "language_model", "embedding_size")
+        kept = {name: getattr(seen.config, name) for name in names}
+        preset = replace(preset, vision=replace(seen.config.vision, weights="random"), **kept)
     vision = preset.vision
     whole: dict[str, Any] = {"width_coefficient": None, "depth_coefficient": None}
     if options.vision_model is not None:
         vision = replace(vision, model=options.vision_model, **whole)
-    if options.vision_weights != NO_WEIGHTS:
+    if seen is None and options.vision_weights != NO_WEIGHTS:
         vision = replace(vision, weights=options.vision_weights, norm="batch", **whole)
     core = sized_like(TTM if options.core == AUTO else options.core, preset.core)
     return _changed(
@@ -48,6 +61,42 @@ def chosen_network(options: TrainOptions) -> PolicyConfig:
         absolute=options.absolute,
         **_sizes(options),
     )
+
+
+def policy_to_see_as(options: TrainOptions) -> Policy | None:
+    """Return the policy that --vision-weights names; None if it names none, but a state dict or nothing.
+
+    Raises `UserError` if that has no vision, or is to be another network.
+    """
+    given = options.vision_weights
+    path = checkpoint_path(given) if given == SHIPPED else Path(given)
+    try:
+        read_header(path)
+    except UserError:
+        return None  # what is wrong with a file, `build_vision` says
+    policy = load_checkpoint(path)[0]
+    if policy.vision is None:
+        raise UserError(f"--vision-weights is {given}, which has no vision; give another")
+    if options.vision_model is not None:
+        raise UserError(
+            f"--vision-model is {options.vision_model}, but vision is that of {given}; leave it out"
+        )
+    return policy
+
+
+def see_as(policy: Policy, seen: Policy, name: str) -> None:
+    """Give a new policy of `chosen_network` the vision of `seen`, whose file has that name.
+
+    It is all from the frame to the feature map: the network, FiLM and the code of the instruction.
+    """
+    state = seen.state_dict()
+    kept = {key: x for key, x in state.items() if key.startswith((VISION, LANGUAGE))}
+    missing = policy.load_state_dict(kept, strict=False).missing_keys
+    assert not any(key.startswith((VISION, LANGUAGE)) for key in missing)
+    if policy.vision is not None:
+        policy.vision.weights_used = (
+            f"that of {name} with its code of instructions, {len(kept)} tensors; the others are new"
+        )
 
 
 def with_chosen_parts(policy: Policy, options: TrainOptions) -> Policy:

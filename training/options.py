@@ -251,10 +251,11 @@ class TrainOptions:
     --resume the checkpoint's head stays, so the changes must agree with it."""
     vision_model: VisionModel | None = None
     """Vision network in place of the preset's, at its full width and cut at the preset's stride."""
-    vision_weights: Annotated[str, arg(metavar="{none,imagenet,FILE}")] = NO_WEIGHTS
+    vision_weights: Annotated[str, arg(metavar="{none,imagenet,shipped,FILE}")] = NO_WEIGHTS
     """Initial weights of vision: none (random), imagenet (downloaded once; those of efficientnet-lite0
-    are the extra [lite0]), or a file with a state dict of that network (.pth, .safetensors). With
-    weights, tiny has the first stages of EfficientNet-B0 at their full width."""
+    are the extra [lite0]), a file with a state dict of that network (.pth, .safetensors), or those
+    of a checkpoint of any robot: its file, or shipped. Unless they are a checkpoint's, tiny has the first
+    stages of EfficientNet-B0 at their full width."""
     sight_tokens: int | None = None
     """Selectors of the sight memory, which keeps what the first camera has shown and finds it again:
     6 is a good value, 0 is none. Default: the checkpoint's with --init, otherwise 0."""
@@ -392,7 +393,8 @@ class TrainOptions:
             )
         if frozen and self.init is None and weights == NO_WEIGHTS:
             raise UserError(
-                "--freeze-vision keeps the vision of a checkpoint; name one with --init"
+                "--freeze-vision keeps the vision of a checkpoint; name one with --init, or for another "
+                "robot with --vision-weights"
             )
         if recall and not frozen:
             raise UserError(

@@ -34,9 +34,11 @@ from ttm.training.frozen_vision import freeze_vision
 from ttm.training.losses import RecallLoss, recalling_size
 from ttm.training.network import (
     chosen_network,
+    policy_to_see_as,
     require_same_core,
     require_same_form,
     require_same_head,
+    see_as,
     with_chosen_parts,
 )
 from ttm.training.options import NO_WEIGHTS, TrainOptions, with_file, write_config
@@ -188,6 +190,8 @@ def _policy(options: TrainOptions, checkpoint: Policy | None, data: Data) -> Pol
             raise UserError(
                 "the data have no camera; leave out --vision-model and --vision-weights"
             )
+        if (seen := policy_to_see_as(options)) is not None:
+            see_as(policy, seen, options.vision_weights)
     if checkpoint is None or (options.new_statistics and not options.resume):
         policy.normalizer.set_statistics(
             dataset_statistics(data.training), predicted_statistics(policy, data.training)

@@ -1,17 +1,19 @@
-"""Whether this machine can render without a screen, and what to do if it cannot."""
+"""Whether this machine can render the kitchen without a screen, and what to do if it cannot."""
 
 from __future__ import annotations
 
 import os
 
 from ttm.policy.errors import UserError
+from ttm.policy.extras import require_extra
 
 
 def require_rendering() -> None:
-    """Raise `UserError` if nothing can be rendered off screen.
+    """Raise `UserError` if the extra [kitchen] is not installed, or nothing can be rendered off screen.
 
     Call it before any module imports MuJoCo, whose import fails where EGL is missing.
     """
+    require_extra("kitchen", "the simulated kitchen")
     try:
         import mujoco  # here, since importing it is what may fail
 

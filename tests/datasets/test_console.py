@@ -31,6 +31,19 @@ def test_a_heading_wraps_at_the_width_of_the_console() -> None:
     assert all(len(line) <= 30 for line in lines)
 
 
+def test_a_log_gets_a_line_every_so_often(capsys, monkeypatch) -> None:
+    """Here every second item, as each takes 20 s."""
+    now = iter(range(0, 1000, 20))
+    monkeypatch.setattr("ttm.datasets.console.time.monotonic", lambda: next(now))
+    assert list(track("abcde", "pick")) == list("abcde")
+    assert capsys.readouterr() == (
+        "",
+        "pick: 2 of 5 after 0:00:40, 0:01:00 left\npick: 4 of 5 after 0:01:20, 0:00:20 left\n",
+    )
+    assert list(track((each for each in "ab"), "pick")) == ["a", "b"]
+    assert capsys.readouterr().err == "pick: 2 done after 0:00:40\n"
+
+
 def test_track_yields_every_item_and_shows_nothing_without_a_terminal(capsys) -> None:
     assert list(track(["a", "b"], "reading")) == ["a", "b"]
     assert list(track(iter("abc"), "reading", total=3)) == ["a", "b", "c"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -81,6 +82,24 @@ def test_a_checkpoint_is_checked_against_the_environments_own_spec(tmp_path: Pat
         CollectCommand(
             out=tmp_path / "out", env=POINT, episodes=1, workers=1, policy=Path(checkpoint)
         ).run()
+
+
+def test_the_policy_that_ships_is_not_taken_for_another_robot(tmp_path: Path) -> None:
+    """It is what a command without --checkpoint takes."""
+    with pytest.raises(
+        UserError, match=r"ships is for .*fetch_kitchen, not for point.*--checkpoint"
+    ):
+        EvaluateCommand(out=tmp_path / "out", env=POINT, episodes=1, workers=1).run()
+    assert not (tmp_path / "out").exists()
+
+
+def test_frames_of_another_size_than_in_training_name_the_option(tmp_path: Path) -> None:
+    spec = inspect_env(POINT).spec
+    small = replace(spec, cameras=(replace(spec.cameras[0], width=4, height=4),))
+    checkpoint = str(tmp_path / "small.safetensors")
+    save_checkpoint(checkpoint, untrained_policy(small), {})
+    with pytest.raises(UserError, match=r"above 4x4, but .* above 8x8; .*--image-size 8$"):
+        evaluate(checkpoint, "touch", env=POINT, episodes=1)
 
 
 def test_evaluations_of_two_environments_are_not_paired(tmp_path: Path) -> None:

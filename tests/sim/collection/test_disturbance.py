@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from ttm.policy import ActionPart, PolicySpec
+from ttm.policy import ActionPart, PolicySpec, ProprioceptionSpec
 from ttm.sim.collect import Disturbance
 from ttm.sim.kitchen.spec import SPEC
 
@@ -24,24 +24,46 @@ def test_no_disturbance_at_level_zero():
     assert all(np.array_equal(disturb(action), action) for _ in range(50))
 
 
-def test_parts_of_another_robot_are_disturbed_by_their_limits():
-    """Only where there are limits, and only what is continuous."""
-    spec = PolicySpec(
-        robot="another",
-        cameras=(),
-        proprioception=(),
-        actions=(
-            ActionPart("wheels", 2, "m/s", low=-2.0, high=2.0),
-            ActionPart("unlimited", 1, "m"),
-            ActionPart("terminate", 1, "", kind="binary", low=0.0, high=1.0),
-        ),
-        rate_hz=5.0,
-    )
+def disturbed(*actions: ActionPart) -> np.ndarray:
+    """Return many disturbed actions where zeros are commanded, (n, A)."""
+    spec = PolicySpec("another", (), (ProprioceptionSpec("x", ("x",)),), actions, rate_hz=5.0)
     action = np.zeros(spec.action_size, dtype=np.float32)
-    disturbed = []
-    for seed in range(20):
+    found = []
+    for seed in range(60):
         disturb = Disturbance(np.random.default_rng(seed), 1.0, spec)
-        disturbed += [disturb(action) for _ in range(20)]
-    spread = np.std(disturbed, axis=0)
-    assert spread[:2] == pytest.approx([0.4, 0.4], rel=0.5)
+        found += [disturb(action) for _ in range(40)]
+    return np.array(found)
+
+
+def test_parts_in_other_units_are_disturbed_by_their_limits():
+    """Only where there are limits, and only what is continuous."""
+    actions = disturbed(
+        ActionPart("arm_translation", 2, "turns", low=-2.0, high=2.0),
+        ActionPart("unlimited", 1, "turns"),
+        ActionPart("terminate", 1, "", kind="binary", low=0.0, high=1.0),
+    )
+    spread = actions.std(axis=0)
+    assert spread[:2] == pytest.approx([0.33, 0.33], rel=0.3)
     assert (spread[2:] == 0).all()
+
+
+def test_parts_are_disturbed_by_their_units_whatever_their_names():
+    """As the kitchen's are, but for no more than a portion of the largest command."""
+    kitchen = disturbed(*SPEC.actions).std(axis=0)
+    metres, radians, speed = kitchen[:3].mean(), kitchen[3:6].mean(), kitchen[7:9].mean()
+    spread = disturbed(
+        ActionPart("tip", 1, "m/tick", low=-9, high=9),
+        ActionPart("joints", 2, "rad"),
+        ActionPart("drive", 2, "m/s, rad/s"),
+        ActionPart("pose", 2, "m, rad"),
+        ActionPart("careful", 1, "m/tick", low=-0.005, high=0.005),
+    ).std(axis=0)
+    wanted = [metres, radians, radians, speed, speed, metres, radians, metres / 10]
+    assert spread == pytest.approx(wanted, rel=0.3)
+
+
+def test_a_gripper_slips_to_its_own_two_commands():
+    binary = ActionPart("fingers", 1, "", kind="binary", low=-1.0, high=1.0)
+    assert set(disturbed(binary)[:, 0]) == {-1.0, 0.0, 1.0}
+    continuous = ActionPart("gripper", 1, "m", low=0.0, high=0.08)
+    assert {0.0, 0.08} <= set(disturbed(continuous)[:, 0])

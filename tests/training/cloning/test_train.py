@@ -171,11 +171,13 @@ def test_images_can_be_resized(command: Make) -> None:
 
 
 def test_larger_frames_are_reduced_to_the_presets_size_and_fine_tuning_takes_the_checkpoints(
-    command: Make, tmp_path: Path, large_frames: Path
+    command: Make, tmp_path: Path, large_frames: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     data = (str(large_frames),)
     first = command(data=data, steps=1)
     first.run()
+    printed = " ".join(capsys.readouterr().err.split())
+    assert "frames are resized (head 96x72 to 64x64), and" in printed
     checkpoint = first.out / "last.safetensors"
     tuned = command(data=data, init=checkpoint, steps=1, out=tmp_path / "tuned")
     tuned.run()
