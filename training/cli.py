@@ -56,6 +56,7 @@ COMMANDS = {
     "record": "ttm.training.robot.record:RecordCommand",
     "robot": "ttm.training.robot.robot:RobotCommand",
     "contract": "ttm.training.robot.tools:ContractCommand",
+    "export": "ttm.policy.export:ExportCommand",
     "demo": "ttm.training.demo:DemoCommand",
     "show": "ttm.training.show_memory:ShowCommand",
     "bench tick": "ttm.training.bench.tick:BenchTickCommand",
@@ -93,6 +94,7 @@ The way from data to robot:
   ttm evaluate --checkpoint runs/mine/best.safetensors --out runs/mine/eval
   ttm contract check my_robot.yaml           whether the robot's topics are those of its contract
   ttm robot --checkpoint runs/mine/best.safetensors --instruction "open the top drawer"
+  ttm export --checkpoint runs/mine/best.safetensors --out exported      ONNX, which needs no Python
   ttm show memory --episode EPISODES         what the policy's memory attends to, as picture and video
 
 Without a robot or data: ttm collect records demonstrations in a simulated kitchen, ttm evaluate and
