@@ -35,14 +35,14 @@ from ttm.policy.files import write_atomically
 from ttm.policy.inputs import PolicyInputs
 from ttm.policy.policy import Policy
 from ttm.policy.runner import STATE, PolicyRunner
-from ttm.policy.spec import Array, PolicySpec, checkpoint_path, random_observation
+from ttm.policy.spec import Array, checkpoint_path, random_observation
 
 SEEN, NEXT = "observation.", "_out"
 """What stands before the names of cameras and proprioception, and after those of a new state."""
 PREVIOUS, LANGUAGE, TICK, DELAY = "previous_action", "language", "tick", "delay_s"
 NODE = "policy"
 """The name of the graph, as LEAPP counts them, and of its files."""
-MODEL, INITIAL = f"{NODE}.onnx", f"{NODE}_initial_values.safetensors"
+MODEL, INITIAL = f"{NODE}.onnx", "initial.safetensors"
 NEEDED = ("onnx", "onnxscript", "onnxruntime")
 OPSET = 20
 LARGEST_DIFFERENCE = 1e-4
@@ -128,7 +128,9 @@ class ExportedTick(nn.Module):
         self.initial = kept_of(runner)
         """What the graph keeps from tick to tick, as it is at the start of an episode."""
         delay = {} if self.policy.delay_code is None else {DELAY: np.zeros((), np.float32)}
-        self.example = {**_observed(self.spec), LANGUAGE: language, **delay, **self.initial}
+        seen = random_observation(self.spec, np.random.default_rng(0))
+        seen = {SEEN + name: seen[name] for name in self.spec.observation_names}
+        self.example: dict[str, Array] = {**seen, LANGUAGE: language, **delay, **self.initial}
         """All inputs of the graph, by name and in their order."""
 
     @property
@@ -204,13 +206,8 @@ class ExportedTick(nn.Module):
 
 def kept_of(runner: PolicyRunner) -> dict[str, Array]:
     """Return what the next tick depends on beside weights, observation and instruction, by name."""
-    kept = {name: value for name, value in runner.snapshot().items() if name in (TICK, PREVIOUS)}
-    return kept | {n: v for n, v in runner.snapshot().items() if n.startswith((STATE, PLAN))}
-
-
-def _observed(spec: PolicySpec) -> dict[str, Array]:
-    seen = random_observation(spec, np.random.default_rng(0))
-    return {SEEN + name: np.asarray(seen[name]) for name in spec.observation_names}
+    kept = (TICK, PREVIOUS, STATE, PLAN)
+    return {name: value for name, value in runner.snapshot().items() if name.startswith(kept)}
 
 
 def difference(runner: PolicyRunner, folder: Path, ticks: int, seed: int = 0) -> float:
@@ -222,11 +219,11 @@ def difference(runner: PolicyRunner, folder: Path, ticks: int, seed: int = 0) ->
     # Imported here since ONNX Runtime is an extra. So the check runs what users run.
     from ttm.policy.exported import ExportedPolicy
 
-    rng, found, spec, config = np.random.default_rng(seed), 0.0, runner.spec, runner.policy.config
+    rng, spec, config = np.random.default_rng(seed), runner.spec, runner.policy.config
     language = rng.normal(size=config.embedding_size).astype(np.float32)
     language /= np.linalg.norm(language)
     delays = {DELAY: config.longest_delay_s / 2} if config.longest_delay_s else {}
-    exported = ExportedPolicy(folder)
+    exported, found = ExportedPolicy(folder), list[float]()
     runner.reset("", embedding=language)
     exported.reset(language)
     for _ in range(ticks):
@@ -239,11 +236,10 @@ def difference(runner: PolicyRunner, folder: Path, ticks: int, seed: int = 0) ->
         near = spec.binary_mask & (abs(action.probabilities - spec.thresholds) < LARGEST_DIFFERENCE)
         made[PREVIOUS] = np.where(near, action.values, values)
         exported.state[PREVIOUS] = action.values
-        worst = (
-            np.max(abs(made[n] - x) / np.maximum(1, abs(x)), initial=0) for n, x in wanted.items()
-        )
-        found = max(found, *map(float, worst))
-    return found
+        for name, value in wanted.items():
+            error = abs(made[name] - value) / np.maximum(1, abs(value))
+            found.append(float(np.max(error, initial=0)))
+    return float(np.max(found))  # NaN if one is
 
 
 def _write(tick: ExportedTick, folder: Path) -> None:
@@ -268,7 +264,7 @@ def _write_graph(tick: ExportedTick, path: Path) -> None:
         with warnings.catch_warnings(), torch.no_grad():
             warnings.simplefilter("ignore")  # of PyTorch's own use of what it replaces
             torch.onnx.export(
-                tick.eval().requires_grad_(False),
+                tick.eval(),
                 example,
                 path,
                 input_names=list(tick.example),

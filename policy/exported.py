@@ -16,9 +16,9 @@ KINDS: dict[str, Any] = {"F32": np.float32, "I64": np.int64, "uint8": np.uint8, 
 
 def read_safetensors(path: Path) -> dict[str, Any]:
     """Return name -> array. Such a file begins with the length of a table (8 bytes), and the table."""
-    data = path.read_bytes()
-    arrays = {}
-    for name, at in json.loads(data[8 : (end := 8 + int.from_bytes(data[:8], "little"))]).items():
+    data, arrays = path.read_bytes(), dict[str, Any]()
+    end = 8 + int.from_bytes(data[:8], "little")
+    for name, at in json.loads(data[8:end]).items():
         values = data[end:][slice(*at["data_offsets"])]
         arrays[name] = np.frombuffer(values, KINDS[at["dtype"]]).reshape(at["shape"])
     return arrays
@@ -29,8 +29,8 @@ class ExportedPolicy:
 
     def __init__(self, folder: Path) -> None:
         self.session = onnxruntime.InferenceSession(folder / "policy.onnx")
-        initial = read_safetensors(folder / "policy_initial_values.safetensors")
-        self.initial = {name.removeprefix("policy/"): value for name, value in initial.items()}
+        initial = read_safetensors(folder / "initial.safetensors").items()
+        self.initial = {name.removeprefix("policy/"): value for name, value in initial}
         self.known = read_safetensors(folder / "instructions.safetensors")  # text -> (L,)
 
     def reset(self, language: Any) -> None:

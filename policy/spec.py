@@ -263,7 +263,24 @@ class Action:
 
     def part(self, name: str) -> npt.NDArray[np.float32]:
         """Return the values of the action part of that name, (size,)."""
-        return self.values[self.spec.action_slices[name]]
+        slices = self.spec.action_slices
+        if name not in slices:
+            raise UserError(f"the action has no part '{name}'; give one of {', '.join(slices)}")
+        return self.values[slices[name]]
+
+    def __repr__(self) -> str:
+        """Return a line for each part: its name and unit, its values, and probabilities if it is binary."""
+        lines = []
+        for part in self.spec.actions:
+            where = self.spec.action_slices[part.name]
+            shown = ", ".join(f"{value:.4g}" for value in self.values[where])
+            if part.kind == "binary":
+                portions = ", ".join(f"{value:.2f}" for value in self.probabilities[where])
+                shown += f" (probability of {part.limits[1]:g}: {portions})"
+            lines.append(
+                f"{part.name} ({part.unit}): {shown}" if part.unit else f"{part.name}: {shown}"
+            )
+        return "\n".join(lines)
 
 
 def _action_part(*, low: float | None, high: float | None, **rest: Any) -> ActionPart:

@@ -14,6 +14,7 @@ import re
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, make_dataclass
+from difflib import get_close_matches
 from errno import EDQUOT, EFBIG, ENOSPC, EROFS
 from importlib import import_module
 from importlib.metadata import requires, version
@@ -181,7 +182,7 @@ def _choice(group: str, words: Sequence[str]) -> Any:
         chosen = every or first in words[:1]
         if rest:
             found[first] = Annotated[
-                _group(first, words if every else words[1:]), subcommand(first)
+                _group(first, words if every else words[1:] if chosen else ()), subcommand(first)
             ]
         elif chosen:
             kind = join_help_lines(_load(name, where))
@@ -190,6 +191,11 @@ def _choice(group: str, words: Sequence[str]) -> Any:
             found[first] = Annotated[kind, subcommand(first, **given)]
         else:
             found[first] = Annotated[_NotChosen, subcommand(first, description=_summary(where))]
+    close = get_close_matches(words[0], found, n=1) if words and words[0] not in found else []
+    if close and not every:
+        raise UserError(
+            f"there is no command ttm {group}{words[0]}; did you mean {group}{close[0]}?"
+        )
     return Union[tuple(found.values())]  # noqa: UP007 (the operator | takes no list)
 
 

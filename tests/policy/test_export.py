@@ -197,7 +197,7 @@ def test_the_command_writes_the_files(
     assert names == {
         "policy.onnx",
         "policy.yaml",
-        "policy_initial_values.safetensors",
+        "initial.safetensors",
         "instructions.safetensors",
         "run_policy.py",
     }
