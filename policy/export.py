@@ -29,6 +29,8 @@ from safetensors.numpy import save
 from torch import Tensor, nn
 
 from ttm.policy.checkpoint import load_checkpoint
+from ttm.policy.cores.core import CoreState
+from ttm.policy.engines import TickLayout
 from ttm.policy.errors import UserError, printable, require_at_least
 from ttm.policy.execution import NEWEST, PLAN, RecedingHorizon, TemporalEnsemble
 from ttm.policy.files import write_atomically
@@ -127,11 +129,16 @@ class ExportedTick(nn.Module):
         runner.reset("", embedding=language)
         self.initial = kept_of(runner)
         """What the graph keeps from tick to tick, as it is at the start of an episode."""
-        delay = {} if self.policy.delay_code is None else {DELAY: np.zeros((), np.float32)}
         seen = random_observation(self.spec, np.random.default_rng(0))
-        seen = {SEEN + name: seen[name] for name in self.spec.observation_names}
-        self.example: dict[str, Array] = {**seen, LANGUAGE: language, **delay, **self.initial}
-        """All inputs of the graph, by name and in their order."""
+        self.example: dict[str, Array] = {
+            **{SEEN + name: seen[name] for name in self.spec.observation_names},
+            **{name: self.initial[name] for name in (PREVIOUS, TICK)},
+            LANGUAGE: language,
+            **({} if self.policy.delay_code is None else {DELAY: np.zeros((), np.float32)}),
+            **{name: x for name, x in self.initial.items() if name.startswith((STATE, PLAN))},
+        }
+        """All inputs of the graph, by name, in the order of a `TickLayout` with the plan behind it."""
+        self.layout = TickLayout.of(self.policy, self.policy.initial_state(1))
 
     @property
     def outputs(self) -> list[str]:
@@ -140,11 +147,10 @@ class ExportedTick(nn.Module):
 
     def forward(self, *tensors: Tensor) -> tuple[Tensor, ...]:
         given = dict(zip(self.example, tensors, strict=True))
-        inputs = self._inputs(given)
-        state = {name: given[STATE + name][None] for name in self._under(STATE)}
+        inputs, state = self._unflatten(given)
         raw, state = self.policy.step(inputs, state)
         chunk = self.policy.decode_chunk(raw, inputs.proprioception)[0, 0]  # (K, P)
-        plan = {name: given[PLAN + name] for name in self._under(PLAN)}
+        plan = {n.removeprefix(PLAN): x for n, x in given.items() if n.startswith(PLAN)}
         planned, plan = self._carried_out(chunk, plan)
         decoded = self._command(planned, inputs)
         chosen = torch.where(decoded >= self.thresholds, self.high, self.low)
@@ -158,22 +164,16 @@ class ExportedTick(nn.Module):
         kept = (new[name] for name in self.initial if name != PREVIOUS)
         return torch.where(failed, torch.nan, values), probabilities, *kept
 
-    def _under(self, prefix: str) -> list[str]:
-        return [n.removeprefix(prefix) for n in self.initial if n.startswith(prefix)]
-
-    def _inputs(self, given: dict[str, Tensor]) -> PolicyInputs:
-        cameras, vectors = self.spec.cameras, self.spec.proprioception
-        longest_s = self.policy.config.longest_delay_s
-        seen = {name: given[SEEN + name][None, None] for name in self.spec.observation_names}
-        delay_s = given[DELAY][None, None] if DELAY in given else None
-        return PolicyInputs(
-            images={c.name: seen[c.name].permute(0, 1, 4, 2, 3) for c in cameras},
-            proprioception={v.name: seen[v.name] for v in vectors},
-            previous_action=given[PREVIOUS][None, None],
-            previous_action_valid=(given[TICK] > 0)[None, None],
-            language=given[LANGUAGE][None],
-            delay_s=None if delay_s is None else delay_s.clamp(0.0, longest_s),
-        )
+    def _unflatten(self, given: dict[str, Tensor]) -> tuple[PolicyInputs, CoreState]:
+        """Return the arguments of `Policy.step`."""
+        without_time = (LANGUAGE, STATE)
+        batch = {
+            n: x[None] if n.startswith(without_time) else x[None, None] for n, x in given.items()
+        }
+        batch[TICK] = batch[TICK] > 0  # whether there was an action before
+        if DELAY in batch:
+            batch[DELAY] = batch[DELAY].clamp(0.0, self.policy.config.longest_delay_s)
+        return self.layout.unflatten([x for n, x in batch.items() if not n.startswith(PLAN)])
 
     def _carried_out(
         self, chunk: Tensor, plan: dict[str, Tensor]
