@@ -8,7 +8,9 @@ from .cores.core import TemporalCore as TemporalCore
 from .cores.scenic import load_scenic as load_scenic
 from .errors import ObservationError as ObservationError
 from .errors import UserError as UserError
+from .export import export_policy as export_policy
 from .inputs import PolicyInputs as PolicyInputs
+from .language import embed_instruction as embed_instruction
 from .memory_attention import record_attention as record_attention
 from .policy import PRESETS as PRESETS
 from .policy import Policy as Policy

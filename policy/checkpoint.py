@@ -20,7 +20,7 @@ from safetensors.torch import save
 from ttm.policy.errors import UserError, first_line
 from ttm.policy.files import write_atomically
 from ttm.policy.policy import Policy, PolicyConfig
-from ttm.policy.spec import CHECKPOINT_FORMAT, PolicySpec, damaged, read_header
+from ttm.policy.spec import CHECKPOINT_FORMAT, PolicySpec, checkpoint_path, damaged, read_header
 
 WEIGHTS, INSTRUCTIONS = "policy.", "instruction."
 """Prefixes of the names of the arrays."""
@@ -48,9 +48,11 @@ def load_checkpoint(
 ) -> tuple[Policy, dict[str, Any]]:
     """Return the policy, in evaluation mode, and the `info` that it was saved with.
 
+    path: of a file, or "shipped" for the policy that ships with the project.
     Raises `UserError` as `read_header`, and if PyTorch cannot compute on the device.
     """
     _require_device(device)
+    path = checkpoint_path(path)
     metadata = read_header(path)
     with safe_open(str(path), framework="pt") as file:
         arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (it is no mapping)

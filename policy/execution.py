@@ -59,7 +59,7 @@ class TemporalEnsemble(Execution):
         with np.errstate(over="ignore"):  # a weight beyond all numbers leaves the newest no share
             sums = [np.exp(decay * np.arange(count)).sum() for count in range(1, chunk + 1)]
         # The share of the newest of 1, 2, … chunks: the sums are in units of its weight.
-        self._newest = np.array([1 / each for each in sums], np.float32)
+        self.shares = np.array([1 / each for each in sums], np.float32)
 
     def initial_plan(self) -> Plan:
         """Return the means of this tick and of the K - 1 ticks after it, of no chunk so far."""
@@ -69,7 +69,7 @@ class TemporalEnsemble(Execution):
         size, chunks = len(chunk), int(plan["chunks"])
         # How many of the chunks so far reach to each of the K ticks: none to the last one.
         reaching = np.minimum(chunks, np.arange(size)[::-1])
-        share = self._newest[reaching][:, None]  # (K, 1)
+        share = self.shares[reaching][:, None]  # (K, 1)
         means = (1 - share) * plan["means"] + share * chunk
         following = np.roll(means, -1, axis=0)  # its last row has no prediction yet
         return means[0], {"means": following, "chunks": np.array(min(chunks + 1, size), np.int64)}

@@ -113,8 +113,8 @@ class PolicyRunner:
 
         execution: "receding:N" or "ensemble:M"; see `make_execution`. What was planned is forgotten.
         """
-        self._execution = make_execution(execution, self.policy.config.chunk, self.policy.plan_size)
-        self._plan = self._execution.initial_plan()
+        self.execution = make_execution(execution, self.policy.config.chunk, self.policy.plan_size)
+        self._plan = self.execution.initial_plan()
 
     def reset(
         self, instruction: str, *, embedding: Array | None = None, keep_memory: bool = False
@@ -127,7 +127,7 @@ class PolicyRunner:
         language = self._embed(instruction, embedding)
         if not keep_memory:
             self._clear()
-        self._plan = self._execution.initial_plan()
+        self._plan = self.execution.initial_plan()
         self.instruction = instruction
         self._language = torch.from_numpy(language[None]).to(self.device)  # (1, L)
 
@@ -135,7 +135,7 @@ class PolicyRunner:
         """Set the memory to the initial one, and forget the actions that were planned with it."""
         with torch.no_grad():
             self._state = self.policy.initial_state(1)
-        self._plan = self._execution.initial_plan()
+        self._plan = self.execution.initial_plan()
 
     def step(
         self,
@@ -169,7 +169,7 @@ class PolicyRunner:
             raise MalformedObservation(
                 "the network's action is not finite; check the observation's values, and the checkpoint"
             )
-        planned, plan = self._execution.next(chunk, self._plan)
+        planned, plan = self.execution.next(chunk, self._plan)
         values, probabilities = self._chosen(self._command(planned, inputs))
         self._state, self._plan, self._previous_action = state, plan, values
         self.tick += 1
@@ -204,7 +204,7 @@ class PolicyRunner:
             "instruction": text_to_array(self.instruction),
             "tick": np.array(self.tick, np.int64),
             **self._numbers(),
-            **plan_entries(self._execution, self._plan),
+            **plan_entries(self.execution, self._plan),
         }
 
     def restore(self, snapshot: Mapping[str, Array]) -> None:
@@ -213,7 +213,7 @@ class PolicyRunner:
         On the same machine, the next actions are bit-identical.
         """
         require_restorable(snapshot, self.spec, self._numbers())
-        self._plan = plan_of(snapshot, self._execution)
+        self._plan = plan_of(snapshot, self.execution)
 
         def tensor(name: str, like: Tensor) -> Tensor:
             return torch.tensor(np.asarray(snapshot[name])).to(like)[None]

@@ -27,6 +27,9 @@ from ttm.policy.errors import (
 )
 
 CHECKPOINT_FORMAT = "1"
+SHIPPED = "shipped"
+"""The name of the policy that ships with the project, wherever a checkpoint is asked for."""
+SHIPPED_CHECKPOINT = Path(__file__).resolve().parents[1] / "sim" / "assets" / "kitchen.safetensors"
 RATES_HZ = (1e-3, 1e5)
 """The least and greatest control rate."""
 MOST_NAME = 200
@@ -263,7 +266,24 @@ class Action:
 
     def part(self, name: str) -> npt.NDArray[np.float32]:
         """Return the values of the action part of that name, (size,)."""
-        return self.values[self.spec.action_slices[name]]
+        slices = self.spec.action_slices
+        if name not in slices:
+            raise UserError(f"the action has no part '{name}'; give one of {', '.join(slices)}")
+        return self.values[slices[name]]
+
+    def __repr__(self) -> str:
+        """Return a line for each part: its name and unit, its values, and probabilities if it is binary."""
+        lines = []
+        for part in self.spec.actions:
+            where = self.spec.action_slices[part.name]
+            shown = ", ".join(f"{value:.4g}" for value in self.values[where])
+            if part.kind == "binary":
+                portions = ", ".join(f"{value:.2f}" for value in self.probabilities[where])
+                shown += f" (probability of {part.limits[1]:g}: {portions})"
+            lines.append(
+                f"{part.name} ({part.unit}): {shown}" if part.unit else f"{part.name}: {shown}"
+            )
+        return "\n".join(lines)
 
 
 def _action_part(*, low: float | None, high: float | None, **rest: Any) -> ActionPart:
@@ -287,13 +307,41 @@ def require_plain(spec: PolicySpec) -> None:
             raise ValueError(f"the name {printable(name, 100)!r} is too long, or cannot be printed")
 
 
+def random_observation(spec: PolicySpec, rng: np.random.Generator) -> dict[str, Array]:
+    """Return an observation of noise."""
+    frames = {c.name: (c.height, c.width, 3) for c in spec.cameras}
+    images = {name: rng.integers(0, 256, shape, np.uint8) for name, shape in frames.items()}
+    vectors = {v.name: rng.normal(size=v.size).astype(np.float32) for v in spec.proprioception}
+    return {**images, **vectors}
+
+
+def default_checkpoint() -> Path:
+    """Return the path of the shipped policy. Raises `UserError` if this installation lacks it."""
+    if not SHIPPED_CHECKPOINT.is_file():
+        missing = f"{SHIPPED_CHECKPOINT} is missing; install from a whole clone of the repository"
+        raise UserError(f"{missing}, or give --checkpoint")
+    return SHIPPED_CHECKPOINT
+
+
+def checkpoint_path(named: str | Path) -> Path:
+    """Return the file that an option names: `shipped`, or a path.
+
+    Raises `UserError` if there is no such file.
+    """
+    if str(named) == SHIPPED:
+        return default_checkpoint()
+    path = Path(named)
+    if not path.is_file():
+        raise UserError(f"{path}: no such checkpoint; give a .safetensors file, or {SHIPPED}")
+    return path
+
+
 def read_header(path: Path | str) -> dict[str, str]:
     """Return the metadata of a checkpoint, without its weights; see `ttm.policy.checkpoint`.
 
     Raises `UserError` if the file is missing, truncated, or no checkpoint of this version.
     """
-    if not Path(path).is_file():
-        raise UserError(f"{path}: no such checkpoint; give the .safetensors file of `ttm train`")
+    path = checkpoint_path(path)
     try:
         with safe_open(str(path), framework="numpy") as file:
             header = file.metadata() or {}

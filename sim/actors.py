@@ -13,10 +13,9 @@ from ttm.policy.errors import UserError
 from ttm.policy.execution import EXECUTION
 from ttm.policy.policy import PRESETS, Policy
 from ttm.policy.runner import STATE, PolicyRunner
-from ttm.policy.spec import PolicySpec
+from ttm.policy.spec import PolicySpec, checkpoint_path
 from ttm.sim.environment import Env, expert_of, spec_of
 from ttm.sim.rollout import Actor
-from ttm.sim.shipped import SHIPPED_CHECKPOINT, checkpoint_path
 
 UNTRAINED = "none"
 EXPERT = "expert"

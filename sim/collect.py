@@ -18,7 +18,7 @@ from ttm.policy.errors import UserError, options, require_at_least
 from ttm.policy.files import partial_path
 from ttm.policy.language import LANGUAGE_MODEL, embed_instruction
 from ttm.policy.runner import PolicyRunner
-from ttm.policy.spec import ActionPart, PolicySpec
+from ttm.policy.spec import ActionPart, PolicySpec, checkpoint_path
 from ttm.sim.actors import load_policy
 from ttm.sim.condition import Condition
 from ttm.sim.environment import (
@@ -33,7 +33,7 @@ from ttm.sim.environment import (
     reset_options,
     spec_of,
 )
-from ttm.sim.shipped import FIRST_DEMONSTRATION_SEED, KITCHEN, CueName, checkpoint_path
+from ttm.sim.shipped import FIRST_DEMONSTRATION_SEED, KITCHEN, CueName
 from ttm.sim.workers import RAY, TASK, VARY, WorkerPool
 
 MOST_FAILURES = 100

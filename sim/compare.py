@@ -39,7 +39,7 @@ class CompareCommand:
 
     results: Annotated[Positional[tuple[Path, ...]], arg(metavar="RESULT …")]
     """Folders that `ttm evaluate --out` has written, or the result.json in them."""
-    out: Path = Path("comparison")
+    out: Path
     """Folder for report.html; open it in a browser."""
 
     def run(self) -> int:

@@ -52,14 +52,11 @@ class PolicyEnv(Protocol):
     - After a step `info["executed_action"]`, (A,) float32, says what the robot did in place of the given
       action, such as to stand still while it is held. The policy gets it as its previous action, and it
       is recorded. The key is optional, but an environment that ignores actions while it hides a cue needs
-<<<<<<< HEAD
       it, or a policy can carry the cue through commands that had no effect. `info["held"]`, optional, says
       whether the action was ignored.
-=======
     - `step` returns `terminated` on success, and `truncated` at the time limit. It is called for a few
       more ticks after success, in which demonstrations show `terminate`: it must not reset itself then,
       and `expert()` must still answer.
->>>>>>> foreign25
     - With `render_mode="rgb_array"`, with which `make_env` makes it, `render()` returns a picture for
       videos, (H, W, 3) uint8 RGB.
 

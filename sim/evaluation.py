@@ -88,11 +88,8 @@ class EvaluateCommand:
       ttm evaluate --task pick --episodes 100 --out runs/shipped
       ttm evaluate --checkpoint runs/mine/best.safetensors --out runs/mine/eval --against runs/shipped
       ttm evaluate --task memory --gap 5 15 45 --probe live erase swap --out runs/probes
-<<<<<<< HEAD
       ttm evaluate --task pick --vary each=1 --out runs/robustness
-=======
       ttm evaluate --env my_package:MyEnv-v0 --checkpoint expert --out runs/expert
->>>>>>> foreign25
     """
 
     out: Path

@@ -197,6 +197,7 @@ def outs() -> Iterator[tuple[str, ...]]:
         ("evaluate",),
         ("collect",),
         ("compare", "a"),
+        ("export", "--checkpoint", "shipped"),
         ("demo",),
         ("record", "--sim"),
     )
@@ -267,7 +268,17 @@ def test_a_disk_that_fills_is_one_line(
 
 def test_unknown_options_and_commands_exit_with_2(run: Run) -> None:
     assert run("evaluate", "--epsiodes", "3")[0] == 2
-    assert run("evalute")[0] == 2
+    assert run("xyz")[0] == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "meant"),
+    [(("trian", "--data", "d"), "train"), (("data", "shwo"), "data show"), (("benhc",), "bench")],
+)
+def test_a_command_with_a_slip_is_answered_by_the_one_most_like_it(
+    run: Run, words: tuple[str, ...], meant: str
+) -> None:
+    assert_one_line_error(run(*words), f"; did you mean {meant}?")
 
 
 def test_ctrl_c_exits_with_130(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,10 +5,10 @@ from collections.abc import Iterator
 import pytest
 
 from ttm.policy import PolicyRunner
+from ttm.policy.spec import default_checkpoint
 from ttm.sim import KitchenEnv
 from ttm.sim.environment import EXECUTED
 from ttm.sim.kitchen.spec import SPEC
-from ttm.sim.shipped import default_checkpoint
 
 SEED = 700_000
 """No training and no evaluation reported in a README used this initial state."""

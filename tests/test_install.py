@@ -79,9 +79,9 @@ def test_a_policy_runs_and_episodes_are_written_and_read() -> None:
 import tempfile
 from pathlib import Path
 import numpy as np
+from ttm.policy.spec import SHIPPED_CHECKPOINT
 from ttm.datasets import EpisodeReader, EpisodeWriter
 from ttm.policy import PolicyRunner
-from ttm.sim.shipped import SHIPPED_CHECKPOINT
 
 runner = PolicyRunner.from_checkpoint(SHIPPED_CHECKPOINT)
 runner.reset("open the top drawer")

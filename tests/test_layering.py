@@ -51,6 +51,7 @@ CODE_FOLDERS = ("policy", "datasets", "sim", "training", "ros2_ws", "launch", "t
 
 LAZY_IMPORTS: Mapping[str, str] = {
     "ttm.policy.language": "sentence-transformers takes seconds to import and is often not needed",
+    "ttm.policy.export": "ONNX Runtime is an extra",
     "ttm.policy.engines": "OpenVINO is large, and not there for every machine and Python",
     "ttm.sim.kitchen.rendering": "importing mujoco fails where EGL is missing, and that is what it tries",
 }
@@ -58,14 +59,14 @@ LAZY_IMPORTS: Mapping[str, str] = {
 
 
 LINES = {
-    "ttm.policy": 6_780,
+    "ttm.policy": 7_190,
     "ttm.datasets": 8_920,
     "ttm.sim": 6_250,
     "ttm.training": 11_900,
     "ttm_policy": 13_420,
 }
 """Package -> the lines that its files may have together."""
-MOST_CODE, MOST_FILES, LEAST_MEDIAN = 32_200, 240, 130
+MOST_CODE, MOST_FILES, LEAST_MEDIAN = 32_250, 240, 130
 LONGEST_FILE, LONGEST_CHAIN, MOST_SINGLE_IMPORTERS = 900, 14, 60
 MOST_OPTIONS = 335
 PLACES_TO_ADD = (

@@ -13,6 +13,7 @@ import os
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, make_dataclass
+from difflib import get_close_matches
 from errno import EDQUOT, EFBIG, ENOSPC, EROFS
 from importlib import import_module
 from importlib.metadata import version
@@ -56,6 +57,7 @@ COMMANDS = {
     "record": "ttm.training.robot.record:RecordCommand",
     "robot": "ttm.training.robot.robot:RobotCommand",
     "contract": "ttm.training.robot.tools:ContractCommand",
+    "export": "ttm.policy.export:ExportCommand",
     "demo": "ttm.training.demo:DemoCommand",
     "show": "ttm.training.show_memory:ShowCommand",
     "bench tick": "ttm.training.bench.tick:BenchTickCommand",
@@ -94,6 +96,7 @@ The way from data to robot:
   ttm evaluate --checkpoint runs/mine/best.safetensors --out runs/mine/eval
   ttm contract check my_robot.yaml           whether the robot's topics are those of its contract
   ttm robot --checkpoint runs/mine/best.safetensors --instruction "open the top drawer"
+  ttm export --checkpoint runs/mine/best.safetensors --out exported      ONNX, which needs no Python
   ttm show memory --episode EPISODES         what the policy's memory attends to, as picture and video
 
 Without a robot or data: ttm collect records demonstrations in a simulated kitchen, ttm evaluate and
@@ -178,7 +181,7 @@ def _choice(group: str, words: Sequence[str]) -> Any:
         chosen = every or first in words[:1]
         if rest:
             found[first] = Annotated[
-                _group(first, words if every else words[1:]), subcommand(first)
+                _group(first, words if every else words[1:] if chosen else ()), subcommand(first)
             ]
         elif chosen:
             kind = join_help_lines(_load(name, where))
@@ -187,6 +190,11 @@ def _choice(group: str, words: Sequence[str]) -> Any:
             found[first] = Annotated[kind, subcommand(first, **given)]
         else:
             found[first] = Annotated[_NotChosen, subcommand(first, description=_summary(where))]
+    close = get_close_matches(words[0], found, n=1) if words and words[0] not in found else []
+    if close and not every:
+        raise UserError(
+            f"there is no command ttm {group}{words[0]}; did you mean {group}{close[0]}?"
+        )
     return Union[tuple(found.values())]  # noqa: UP007 (the operator | takes no list)
 
 

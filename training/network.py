@@ -10,13 +10,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-<<<<<<< HEAD
-from ttm.policy.checkpoint import build_empty
-from ttm.policy.config import ActionHeadConfig, SightName
-=======
 from ttm.policy.checkpoint import build_empty, load_checkpoint
-from ttm.policy.config import ActionHeadConfig
->>>>>>> foreign25
+from ttm.policy.config import ActionHeadConfig, SightName
 from ttm.policy.cores.core import CoreConfig
 from ttm.policy.cores.registry import TTM, core_name, sized_like, with_options
 from ttm.policy.errors import UserError, require_above_0, require_valid_fields

@@ -23,7 +23,7 @@ from ttm.policy.checkpoint import load_checkpoint
 from ttm.policy.errors import UserError, options, require_at_least
 from ttm.policy.memory_attention import Which
 from ttm.policy.policy import Policy
-from ttm.policy.spec import PolicySpec
+from ttm.policy.spec import PolicySpec, checkpoint_path
 from ttm.sim.memory_picture import (
     DPI,
     TITLES,
@@ -39,7 +39,6 @@ from ttm.sim.memory_picture import (
     stack_shares,
     trace_memory,
 )
-from ttm.sim.shipped import checkpoint_path
 from ttm.sim.video import EpisodeVideo
 from ttm.training.console import make_folder
 

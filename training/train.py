@@ -23,7 +23,7 @@ from ttm.policy.checkpoint import load_checkpoint
 from ttm.policy.cores.registry import core_name, core_to_dict
 from ttm.policy.errors import UserError
 from ttm.policy.policy import Policy
-from ttm.sim.shipped import checkpoint_path
+from ttm.policy.spec import checkpoint_path
 from ttm.sim.workers import usable_cores
 from ttm.training.batches import batch_source, reading_note
 from ttm.training.config_file import config_path

@@ -81,6 +81,11 @@ def test_writing_leaves_nothing_beside_the_file(path: Path, policy: Policy) -> N
     assert load_checkpoint(path)[1] == {"steps": 8}
 
 
+def test_the_policy_that_ships_has_a_name() -> None:
+    runner = PolicyRunner.from_checkpoint("shipped", engine="torch")
+    assert runner.spec.robot == "fetch_kitchen"
+
+
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="no such checkpoint"):
         load_checkpoint(tmp_path / "absent.safetensors")

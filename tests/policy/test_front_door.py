@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import ttm.policy
-from ttm.policy import PolicyRunner, UserError
-from ttm.policy.language import EMBEDDING_SIZE, embed_instruction, not_trained_on
+from ttm.policy import PolicyRunner, UserError, embed_instruction
+from ttm.policy.language import EMBEDDING_SIZE, not_trained_on
 
 
 @pytest.mark.parametrize("name", ttm.policy.__all__)

@@ -11,7 +11,7 @@ from typing import Any, Literal
 import numpy as np
 import pytest
 
-from ttm.policy import ActionPart, CameraSpec, PolicySpec, ProprioceptionSpec, UserError
+from ttm.policy import Action, ActionPart, CameraSpec, PolicySpec, ProprioceptionSpec, UserError
 from ttm.policy.errors import (
     options,
     require_above_0,
@@ -168,3 +168,12 @@ def test_options_have_the_names_of_the_command_line() -> None:
         batch_size: int = 4
 
     assert options(Command(), "batch_size") == {"--batch-size": 4}
+
+
+def test_an_action_names_its_parts(spec: PolicySpec) -> None:
+    values = np.array([0.05, -0.1, 0.033333, 1], np.float32)
+    action = Action(spec, values, np.array([*values[:3], 0.875], np.float32))
+    assert action.part("arm").tolist() == values[:3].tolist()
+    assert repr(action) == "arm (m): 0.05, -0.1, 0.03333\ngripper: 1 (probability of 1: 0.88)"
+    with pytest.raises(UserError, match="no part 'hand'; give one of arm, gripper"):
+        action.part("hand")

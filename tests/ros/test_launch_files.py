@@ -15,7 +15,8 @@ import pytest
 import yaml
 
 from ttm.policy import UserError
-from ttm.sim.shipped import FIRST_DEMONSTRATION_SEED, SHIPPED_CHECKPOINT
+from ttm.policy.spec import SHIPPED_CHECKPOINT
+from ttm.sim.shipped import FIRST_DEMONSTRATION_SEED
 from ttm_policy.contract import default_contract
 from ttm_policy.launching import (
     TOPICS,

@@ -21,7 +21,6 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from ttm.policy.cores.core import CoreConfig
-from ttm.policy.spec import Observation, PolicySpec
 from ttm.training.console import compact_table, write_figures
 
 Figures = dict[str, Any]
@@ -166,15 +165,6 @@ def repeated(call: Callable[[], object], count: int) -> Times:
 def median_ms(times: Times) -> float:
     """Return the median of `times` (in seconds) in milliseconds."""
     return float(np.median(times)) * 1e3
-
-
-def random_observation(spec: PolicySpec, rng: np.random.Generator) -> Observation:
-    """Return an observation of noise."""
-    frames = {
-        c.name: rng.integers(0, 256, (c.height, c.width, 3), dtype=np.uint8) for c in spec.cameras
-    }
-    vectors = {v.name: rng.normal(size=v.size).astype(np.float32) for v in spec.proprioception}
-    return {**frames, **vectors}
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,7 @@ from ttm.policy.cores.core import reset_where
 from ttm.policy.errors import UserError, options, require_at_least, require_some
 from ttm.policy.inputs import FeatureMaps
 from ttm.policy.policy import PREVIOUS_ACTION, Policy
-from ttm.sim.shipped import checkpoint_path
+from ttm.policy.spec import checkpoint_path
 from ttm.sim.workers import usable_cores
 from ttm.training.bench.common import BenchCommand, Cell, Figures, Report, rows_table
 from ttm.training.data import open_all, split

@@ -14,7 +14,7 @@ import numpy as np
 
 from ttm.policy.checkpoint import load_checkpoint, save_checkpoint
 from ttm.policy.errors import UserError, options, require_above_0
-from ttm.sim.shipped import SHIPPED, checkpoint_path
+from ttm.policy.spec import SHIPPED, checkpoint_path
 from ttm.training.bench.common import BenchCommand, Figures, Line, Report, bar_table, resident_mb
 from ttm.training.robot.processes import require_rclpy, running_nodes, simulation_environment
 

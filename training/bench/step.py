@@ -31,8 +31,7 @@ from ttm.policy.engines import cpu_threads
 from ttm.policy.errors import UserError, options, require_at_least, require_some
 from ttm.policy.policy import Policy
 from ttm.policy.sight import SightMemory
-from ttm.policy.spec import PolicySpec
-from ttm.sim.shipped import checkpoint_path
+from ttm.policy.spec import PolicySpec, checkpoint_path, random_observation
 from ttm.training.bench.common import (
     BenchCommand,
     Cell,
@@ -40,7 +39,6 @@ from ttm.training.bench.common import (
     Report,
     counted_step,
     num_parameters,
-    random_observation,
     rows_table,
 )
 from ttm.training.data import FeatureCache

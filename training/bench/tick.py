@@ -29,8 +29,14 @@ from ttm.policy.errors import options, require_at_least
 from ttm.policy.openvino_engine import CompiledModule, supported_precisions
 from ttm.policy.policy import PRESETS, Policy
 from ttm.policy.runner import PolicyRunner
-from ttm.policy.spec import ActionPart, CameraSpec, PolicySpec, ProprioceptionSpec
-from ttm.sim.shipped import default_checkpoint
+from ttm.policy.spec import (
+    ActionPart,
+    CameraSpec,
+    PolicySpec,
+    ProprioceptionSpec,
+    default_checkpoint,
+    random_observation,
+)
 from ttm.training.bench.common import (
     BLOCK,
     BenchCommand,
@@ -41,7 +47,6 @@ from ttm.training.bench.common import (
     interleaved,
     median_ms,
     num_parameters,
-    random_observation,
     repeated,
     resident_mb,
 )

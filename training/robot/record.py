@@ -11,9 +11,10 @@ from typing import Any
 
 from ttm.policy.checkpoint import load_checkpoint
 from ttm.policy.errors import UserError
+from ttm.policy.spec import checkpoint_path
 from ttm.sim.condition import PATIENT_MAX_AGE_S, next_seed
 from ttm.sim.environment import choose_task, inspect_env
-from ttm.sim.shipped import KITCHEN, checkpoint_path
+from ttm.sim.shipped import KITCHEN
 from ttm.training.robot.processes import (
     require_rclpy,
     running_nodes,

@@ -20,8 +20,8 @@ from tyro.conf import Suppress, arg
 from ttm.policy.checkpoint import load_checkpoint
 from ttm.policy.errors import UserError
 from ttm.policy.execution import make_execution
+from ttm.policy.spec import SHIPPED, checkpoint_path
 from ttm.sim.environment import choose_task, inspect_env, require_memory_tasks
-from ttm.sim.shipped import SHIPPED, checkpoint_path
 from ttm.training.config_file import config_path, read_config
 from ttm.training.robot.processes import (
     require_rclpy,

@@ -30,11 +30,12 @@ from ttm.policy.errors import UserError, options, require_at_least, require_choi
 from ttm.policy.files import write_atomically, write_json
 from ttm.policy.policy import Policy
 from ttm.policy.sight import SightMemory
+from ttm.policy.spec import checkpoint_path
 from ttm.sim.condition import LIVE, NOISE, PROBE_DESCRIPTIONS, Condition, ProbeName, conditions_of
 from ttm.sim.environment import inspect_env, require_memory_tasks
 from ttm.sim.evaluation import evaluate_conditions
 from ttm.sim.results import RESULT_FILE, Evaluation, load_evaluation
-from ttm.sim.shipped import KITCHEN, CueName, checkpoint_path
+from ttm.sim.shipped import KITCHEN, CueName
 from ttm.training.console import make_folder, print_progress, write_given
 from ttm.training.data import FeatureCache
 from ttm.training.network import with_vision_kept

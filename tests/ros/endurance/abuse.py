@@ -33,7 +33,7 @@ from std_msgs.msg import Bool
 
 from ttm.policy import UserError, load_checkpoint
 from ttm.policy.errors import options, require_at_least
-from ttm.sim.shipped import SHIPPED, checkpoint_path
+from ttm.policy.spec import SHIPPED, checkpoint_path
 from ttm.training.bench.common import resident_mb
 from ttm_policy.contract import default_contract, load_contract
 

@@ -32,7 +32,7 @@ from std_msgs.msg import Bool, Float32MultiArray, String
 from std_srvs.srv import Trigger
 
 from ttm.policy import Policy, PolicySpec, load_checkpoint
-from ttm.sim.shipped import SHIPPED, checkpoint_path
+from ttm.policy.spec import SHIPPED, checkpoint_path
 from ttm_policy.contract import (
     EXECUTED_ACTION,
     MOTION_TYPES,

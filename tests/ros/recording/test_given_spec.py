@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from ttm.policy import UserError
+from ttm.policy.spec import SHIPPED
 from ttm.sim.kitchen.spec import SPEC
-from ttm.sim.shipped import SHIPPED
 from ttm_policy.contract import load_contract
 from ttm_policy.recording.episodes import read_given_spec
 

@@ -20,6 +20,7 @@ from ttm.sim.compare import (
 from ttm.sim.condition import SAME_STATE, Condition
 from ttm.sim.results import TaskResult
 from ttm.sim.rollout import Choice, Outcome
+from ttm.training.cli import main
 
 
 def skill(successes: str) -> Evaluation:
@@ -63,6 +64,16 @@ def test_any_number_is_compared_with_the_first(
     assert f"{tmp_path}/c" in page
     assert page.count("<svg") == 1
     assert "0.12" in page
+
+
+def test_where_to_write_is_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit, match="2"):
+        main(["compare", "a", "b"])
+    assert "--out" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_each_gap_has_pairs_of_its_own() -> None:

@@ -25,7 +25,7 @@ from ttm.policy.errors import UserError, require_instruction
 from ttm.policy.language import not_trained_on
 from ttm.policy.policy import Policy
 from ttm.policy.runner import PolicyRunner
-from ttm.sim.shipped import default_checkpoint
+from ttm.policy.spec import default_checkpoint
 from ttm_policy.contract import load_contract
 from ttm_policy.limits import SafetyLimits
 from ttm_policy.messages import CommandCodec, check_fields

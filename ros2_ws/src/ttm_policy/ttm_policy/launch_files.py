@@ -18,9 +18,9 @@ from launch.events.process import ProcessExited
 from launch.logging import get_logger, launch_config
 from launch_ros.actions import Node
 
+from ttm.policy.spec import checkpoint_path
 from ttm.policy.errors import UserError
 from ttm.sim.condition import PATIENT_MAX_AGE_S, next_seed
-from ttm.sim.shipped import checkpoint_path
 from ttm_policy.launching import (
     TOPICS,
     Given,

@@ -9,7 +9,7 @@ import torch
 
 from ttm.policy import Policy, UserError, load_checkpoint
 from ttm.policy.cores.registry import NAMES
-from ttm.sim.shipped import SHIPPED, checkpoint_path
+from ttm.policy.spec import SHIPPED, checkpoint_path
 from ttm.training.sequence_model import SightSize, num_parameters, split_sight
 from ttm.training.study.suite import (
     OURS_OPTIONS,

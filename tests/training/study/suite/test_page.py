@@ -9,7 +9,7 @@ from generated import ROOT
 
 from ttm.policy import load_checkpoint
 from ttm.policy.cores.registry import core_from_dict
-from ttm.sim.shipped import SHIPPED_CHECKPOINT
+from ttm.policy.spec import SHIPPED_CHECKPOINT
 from ttm.training.study.suite import parse_variant, suite_cores
 from ttm.training.study.suite_report import (
     OURS,

@@ -23,13 +23,14 @@ from ttm.datasets.layout import next_episode_path
 from ttm.datasets.writer import EpisodeWriter
 from ttm.policy.errors import MalformedObservation, MissingObservation, UserError
 from ttm.policy.spec import (
+    SHIPPED,
     ActionPart,
     CameraSpec,
     PolicySpec,
     ProprioceptionSpec,
+    checkpoint_path,
     read_checkpoint_spec,
 )
-from ttm.sim.shipped import SHIPPED, checkpoint_path
 from ttm_policy.contract import (
     MOTION_TYPES,
     ActionSink,
