@@ -212,15 +212,15 @@ class ContentMemory(nn.Module):
         offset = self.of_position(self.positions) + self.of_frame(frame).unsqueeze(1)
         hidden = F.gelu(self.of_embedding(embedded) + offset, approximate="tanh")
         logits = self.select(hidden).transpose(1, 2)  # (B * T, J, P)
-        now = self._sums(logits, embedded).unflatten(0, (batch, ticks))
-        strength = (logits.logsumexp(dim=-1) - self.keep).unflatten(0, (batch, ticks))
+        now = self._sums(logits, embedded).view(batch, ticks, -1, CHANNELS)
+        strength = (logits.logsumexp(dim=-1) - self.keep).view(batch, ticks, -1)
         stored, writes, state = self._write(now, strength, state, episode_start)
         query = F.normalize(stored.flatten(0, 1)[..., :EMBEDDING] - mean, dim=-1, eps=1e-3)
         key = F.normalize(embedded - mean, dim=-1, eps=0.1)
         prior = self.prior.weight[0]
         bias = embedded @ prior[:EMBEDDING] + self.positions @ prior[EMBEDDING:]  # (B * T, P)
         scores = self.sharpness.exp() * query @ key.transpose(1, 2) + bias.unsqueeze(1)
-        found = self._sums(scores, embedded).unflatten(0, (batch, ticks))
+        found = self._sums(scores, embedded).view_as(now)
         seen = torch.cat([stored, torch.log1p(writes).unsqueeze(-1)], dim=-1)
         groups = zip(self.tokens, (now, seen, found), strict=True)
         return torch.cat([layer(group) for layer, group in groups], dim=2), state

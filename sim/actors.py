@@ -13,7 +13,7 @@ from ttm.policy.errors import UserError
 from ttm.policy.execution import EXECUTION
 from ttm.policy.policy import PRESETS, Policy
 from ttm.policy.runner import STATE, PolicyRunner
-from ttm.policy.spec import PolicySpec, checkpoint_path
+from ttm.policy.spec import SHIPPED_CHECKPOINT, PolicySpec, checkpoint_path
 from ttm.sim.environment import Env, expert_of, spec_of
 from ttm.sim.rollout import Actor
 

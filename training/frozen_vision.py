@@ -137,7 +137,8 @@ def tick_codes(
 
     seen: of `EpisodeFeatures.seen`. These maps are projected on the leading principal components of
     their differences between ticks of one episode, and scaled: the differences of codes have
-    variance 1 in the first dimension. What never changes within an episode, such as the room, has no part in a code.
+    variance 1 in the first dimension. What never changes within an episode, such as the room, has no
+    part in a code.
 
     lengths: the ticks of each episode. C is `CODE_SIZE`, or less where the frames differ in fewer
     ways. Raises `UserError` if no frame differs from another one of its episode.

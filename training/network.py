@@ -17,8 +17,7 @@ from ttm.policy.cores.registry import TTM, core_name, sized_like, with_options
 from ttm.policy.errors import UserError, require_above_0, require_valid_fields
 from ttm.policy.policy import PRESETS, Policy, PolicyConfig
 from ttm.policy.relative import RelativeActions
-from ttm.policy.spec import read_header
-from ttm.sim.shipped import SHIPPED, checkpoint_path
+from ttm.policy.spec import SHIPPED, checkpoint_path, read_header
 from ttm.training.help_texts import AUTO
 from ttm.training.options import NO_WEIGHTS, TrainOptions
 
