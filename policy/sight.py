@@ -137,15 +137,14 @@ class ContentMemory(nn.Module):
     depends on the mean of the frame and on the instruction. At each tick
 
         now_j    = sum over p of softmax_p(l_jp) x_p         TokenLearner (Ryoo et al. 2021)
-        a_j      = logsumexp_p(l_jp) - k_j
-        g_j      = cut(stretch(sigmoid(a_j + o_j(n))))        n: the sums of cut(stretch(sigmoid(a))) so far
+        g_j      = cut(stretch(sigmoid(logsumexp_p(l_jp) - k_j)))
         stored_j = (1 - g_j) stored_j + g_j now_j             the write: TokenLearner over slot and cells
         found_j  = sum over p of softmax_p(s <q_j, k_p> + b_p) x_p                             the read
 
-    With g = sigmoid(a), the write is the token summary of Token Turing Machines (Ryoo et al. 2022) over
+    Without stretch, the write is the token summary of Token Turing Machines (Ryoo et al. 2022) over
     the slot, whose logit is k_j, and the cells of now. The stretched gate (hard concrete, Louizos et al.
-    2018) becomes exactly 0, so that a slot fades neither with the ticks nor with the gap. o, a small MLP
-    of the number of writes, lets slots take turns. q_j and k_p are the normalised e parts of stored_j and
+    2018) becomes exactly 0, so that a slot does not fade with the ticks. The sum of a slot's gates so far,
+    by which events can be counted, is beside it. q_j and k_p are the normalised e parts of stored_j and
     x_p, less the mean of the frame. One embedding serves both, so that equal things agree before
     anything is learned. All ticks of a window are computed at once.
     """
@@ -173,8 +172,6 @@ class ContentMemory(nn.Module):
         self.of_frame = nn.Linear(EMBEDDING + condition_size, HIDDEN, bias=False)
         self.select = nn.Linear(HIDDEN, num_slots)
         self.keep = nn.Parameter(torch.full((num_slots,), math.log(cells**2) + 1.0))
-        self.turns = Mlp(num_slots, HIDDEN, num_slots)
-        nn.init.zeros_(self.turns.out.weight)
         self.sharpness = nn.Parameter(torch.tensor(SHARPNESS).log())
         self.prior = nn.Linear(CHANNELS, 1, bias=False)
         sizes = (CHANNELS, CHANNELS + 1, CHANNELS)  # `seen` has the number of writes beside it
@@ -235,13 +232,12 @@ class ContentMemory(nn.Module):
     ) -> tuple[Tensor, Tensor, CoreState]:
         """Return the slots after each tick, (B, T, J, C), the number of writes, (B, T, J), and the memory.
 
-        now: (B, T, J, C). strength: (B, T, J), a of each tick.
+        now: (B, T, J, C). strength: (B, T, J), the logits of the gates.
         """
         known = _known(strength, episode_start)  # (B, T, 1 + T)
-        wanted = _gate(strength)
-        counted = torch.cat([state[WRITES].unsqueeze(1), wanted], dim=1)
+        gate = _gate(strength)
+        counted = torch.cat([state[WRITES].unsqueeze(1), gate], dim=1)
         writes = known.to(counted.dtype) @ counted  # (B, T, J)
-        gate = _gate(strength + self.turns(torch.log1p(writes - wanted)))
         total = torch.log1p(-gate).cumsum(dim=1)  # the logarithm of what is kept of the first tick
         kept = total.unsqueeze(2) - F.pad(total, (0, 0, 1, 0)).unsqueeze(1)  # (B, T, 1 + T, J)
         written = torch.cat([torch.ones_like(gate[:, :1]), gate], dim=1)

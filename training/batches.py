@@ -31,6 +31,7 @@ from ttm.datasets.windows import (
     WindowBatch,
     WindowDataset,
     policy_inputs,
+    stand_stills,
     tick_weights,
 )
 from ttm.policy.cores.core import CoreState
@@ -385,7 +386,8 @@ def batch_source(
         # Those of the first process: elsewhere rounding may turn the sign of a component around.
         seen = features.seen(isinstance(policy.sight, ContentMemory))
         codes = tick_codes(seen, windows.episode_lengths, options.seed)
-        recall = RecallTargets(processes.from_first(codes), windows.episode_lengths)
+        stands = processes.from_first(stand_stills(episodes))
+        recall = RecallTargets(processes.from_first(codes), windows.episode_lengths, stands)
     apart = sections_apart(options, processes.from_first(windows.frames.in_memory))
     start, memory = options.memory_start, FromZero(apart)
     if options.window == "episode":

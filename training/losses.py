@@ -42,7 +42,7 @@ class TrainingBatch:
     """(B, T) bool: True where the memory is reset before the tick."""
     burn_in: int = 0
     recall_targets: Tensor | None = None
-    """(B, T, C) float32, with a recall loss."""
+    """(B, T, C) float32, with a recall loss; NaN where it does not ask."""
     changes: Mapping[str, ImageChanges] | None = None
     """Camera -> what is still to be done to its images, where a GPU augments them."""
 
@@ -97,7 +97,14 @@ def weight_sums(spec: PolicySpec, batch: TrainingBatch) -> dict[str, Tensor]:
     valid = batch.valid.unsqueeze(-1).to(torch.float32)
     weights = part_weights(spec, batch.weights, batch.tick_weights)
     sums = {name: (valid * weight).sum() for name, weight in weights.items()}
-    return {**sums, **dict.fromkeys(RECALL, valid.sum())}
+    return {**sums, **dict.fromkeys(RECALL, asked(batch).sum())}
+
+
+def asked(batch: TrainingBatch) -> Tensor:
+    """Return at which ticks the recall loss asks, (B, T) bool."""
+    if batch.recall_targets is None:
+        return batch.valid
+    return batch.valid & ~batch.recall_targets[..., 0].isnan()
 
 
 def cloning_losses(
@@ -130,7 +137,7 @@ def cloning_losses(
     total = torch.stack(list(losses.values())).sum()
     if recall is not None and batch.recall_targets is not None:
         held = recalling(policy, tokens, outputs)
-        recalled = _scaled(recall(held, batch.recall_targets, batch.valid), portions)
+        recalled = _scaled(recall(held, batch.recall_targets, asked(batch)), portions)
         losses, total = {**losses, **recalled}, total + recall.weight * recalled["recall"]
     return {**losses, "loss": total}, memory
 
@@ -197,13 +204,15 @@ class RecallLoss(nn.Module):
     def forward(self, held: Tensor, targets: Tensor, valid: Tensor) -> dict[str, Tensor]:
         """Return the smooth L1 error as "recall", and its ratio to that of predicting zero.
 
-        held: (B, T, C) of `recalling`. targets: (B, T, size). valid: (B, T) bool, False at padding. The
-        ratio, "recall_ratio", is about 1 as long as the outputs hold nothing of the past, and falls when
-        the memory learns.
+        held: (B, T, C) of `recalling`. targets: (B, T, size). valid: (B, T) bool, the ticks that have
+        one. The ratio, "recall_ratio", is about 1 as long as nothing of the past is held, and falls
+        when the memory learns.
         """
         recalled: Tensor = self.mlp(held)
-        error = F.smooth_l1_loss(recalled[valid], targets[valid])
-        zero = F.smooth_l1_loss(torch.zeros_like(targets[valid]), targets[valid])
+        found, wanted = recalled[valid], targets[valid]
+        count = max(1, wanted.numel())  # no tick may have a target
+        error = F.smooth_l1_loss(found, wanted, reduction="sum") / count
+        zero = F.smooth_l1_loss(torch.zeros_like(wanted), wanted, reduction="sum") / count
         return {"recall": error, "recall_ratio": (error / zero.clamp_min(1e-12)).detach()}
 
 
@@ -213,16 +222,28 @@ ROWS_AT_ONCE = 1024
 class RecallTargets:
     """The targets of all ticks of a data set: what was seen and is seen no more.
 
-    At tick t it is c_s - c_t, where c are the codes of ticks and s is the tick before t whose code is
-    farthest from c_t. It is 0 where everything that was seen is still seen.
+    At tick t it is c_s - c_t, where c are the codes of ticks, and s is the tick before t of the same
+    stand-still whose code is farthest from c_t. While the robot stands, what changes is the world and not
+    the view of it. A tick at which a stand-still begins has no target, which NaN marks. A robot that
+    never stands still is taken to stand in every episode.
     """
 
-    def __init__(self, codes: Tensor, lengths: Sequence[int]) -> None:
-        """codes: (num_ticks, C), of episodes of these lengths one after another."""
-        self.codes = codes
-        farthest = [_farthest(part[None])[0] for part in codes.split(list(lengths))]
+    def __init__(self, codes: Tensor, lengths: Sequence[int], stands: Tensor) -> None:
+        """codes: (num_ticks, C), of episodes of these lengths one after another.
+
+        stands: (num_ticks,), as `stand_stills` returns it.
+        """
+        self.codes, self._stands = codes, stands
+        episodes = torch.repeat_interleave(torch.tensor(lengths))
+        if not ((stands.diff() == 0) & (episodes.diff() == 0)).any():
+            self._stands = episodes
         starts = torch.tensor([0, *lengths[:-1]]).cumsum(0)
-        self._farthest = torch.cat([each + s for each, s in zip(farthest, starts, strict=True)])
+        parts = zip(
+            starts, codes.split(list(lengths)), self._stands.split(list(lengths)), strict=True
+        )
+        self._farthest = torch.cat(
+            [start + _farthest(c[None], s[None])[0] for start, c, s in parts]
+        )
 
     @property
     def size(self) -> int:
@@ -235,18 +256,29 @@ class RecallTargets:
         whole_past: whether the ticks of the episode before the window count as seen, because its
         memory is carried over. Otherwise the past begins with the window.
         """
-        codes = self.codes[ticks]
+        codes, stands = self.codes[ticks], self._stands[ticks]
         if whole_past:
-            return self.codes[self._farthest[ticks]] - codes
-        farthest = _farthest(codes).unsqueeze(-1).expand_as(codes)
-        return codes.gather(1, farthest) - codes
+            targets, first = self.codes[self._farthest[ticks]] - codes, ticks == 0
+            before = self._stands[(ticks - 1).clamp_min(0)]
+        else:
+            farthest = _farthest(codes, stands).unsqueeze(-1).expand_as(codes)
+            targets, before = codes.gather(1, farthest) - codes, stands.roll(1, dims=1)
+            first = torch.arange(ticks.shape[1]) == 0
+        return targets.masked_fill(((before != stands) | first).unsqueeze(-1), float("nan"))
 
 
-def _farthest(codes: Tensor) -> Tensor:
-    """Return which tick up to each tick has the code farthest from its own: (B, T, C) to (B, T)."""
+ROWS_AT_ONCE = 1024
+
+
+def _farthest(codes: Tensor, stands: Tensor) -> Tensor:
+    """Return which tick of the same stand-still up to each tick has the code farthest from its own.
+
+    codes: (B, T, C). stands: (B, T). Returns (B, T).
+    """
     found = []
     for start in range(0, codes.shape[1], ROWS_AT_ONCE):
         stop = min(start + ROWS_AT_ONCE, codes.shape[1])
-        away = torch.cdist(codes[:, start:stop], codes[:, :stop])
-        found.append(away.tril(start).argmax(dim=2))
+        away = 1 + torch.cdist(codes[:, start:stop], codes[:, :stop])
+        same = stands[:, start:stop, None] == stands[:, None, :stop]
+        found.append((away * same).tril(start).argmax(dim=2))
     return torch.cat(found, dim=1)

@@ -21,11 +21,16 @@ from torch.nn.functional import interpolate
 from torch.utils.data import Dataset
 
 from ttm.datasets.console import track
-from ttm.datasets.dataset import EpisodeDataset, dataset_statistics, embed_instructions
+from ttm.datasets.dataset import (
+    DatasetStatistics,
+    EpisodeDataset,
+    dataset_statistics,
+    embed_instructions,
+)
 from ttm.datasets.episode_file import OpenFiles
 from ttm.datasets.frames import Frames, resize_frame, whole_factors
 from ttm.datasets.hdf5 import available_memory_bytes
-from ttm.datasets.reader import Floats
+from ttm.datasets.reader import EpisodeReader, Floats
 from ttm.datasets.samplers import DataShares, Mix, Sections
 from ttm.policy.errors import UserError, require_at_least
 from ttm.policy.inputs import PolicyInputs
@@ -81,11 +86,26 @@ def tick_weights(
             changed[1:] = _differs(episode.actions, CHANGE * spread.actions.std)
             weights[changed] *= changes
             if starts != 1:
-                moves = np.zeros(len(weights), np.bool_)  # nothing is recorded after the last tick
-                for name, of_vector in spread.proprioception.items():
-                    moves[:-1] |= _differs(episode.proprioception(name), STILL * of_vector.std)
-                weights[starts_after_standing(moves)] *= starts
+                weights[starts_after_standing(_moves(episode, spread))] *= starts
     return torch.from_numpy(np.concatenate(found))
+
+
+def stand_stills(episodes: EpisodeDataset) -> Tensor:
+    """Return a number for each dataset tick, (num_ticks,) int64, equal for ticks of one stand-still.
+
+    Ticks of one episode are of one stand-still if no proprioception moves between them.
+    """
+    spread = dataset_statistics(episodes)
+    moves = [np.append(True, _moves(episode, spread)[:-1]) for episode in episodes]
+    return torch.from_numpy(np.concatenate(moves).cumsum())
+
+
+def _moves(episode: EpisodeReader, spread: DatasetStatistics) -> Booleans:
+    """Return whether the robot moves from each tick to the next, (T,); False for the last one."""
+    moves = np.zeros(len(episode.actions), np.bool_)
+    for name, of_vector in spread.proprioception.items():
+        moves[:-1] |= _differs(episode.proprioception(name), STILL * of_vector.std)
+    return moves
 
 
 def _differs(values: Floats, least: Floats) -> Booleans:
