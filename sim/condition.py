@@ -18,7 +18,7 @@ from ttm.policy.errors import require_above_0, require_at_least, require_at_most
 from ttm.policy.execution import NEWEST, parse_execution
 from ttm.sim.shipped import FIRST_DEMONSTRATION_SEED, CueName
 
-ProbeName = Literal["live", "zero", "erase", "freeze", "swap", "noise"]
+ProbeName = Literal["live", "zero", "erase", "freeze", "swap", "noise", "interrupt"]
 LIVE: ProbeName = "live"
 DonorName = Literal["same-state", "other-state"]
 """Whose memory the probe "swap" takes: that of the same initial state under another cue, or that of the
@@ -35,9 +35,10 @@ PROBE_DESCRIPTIONS: Mapping[ProbeName, str] = {
     "freeze": "not written from the end of the cue until the robot may act",
     "swap": "exchanged, when the robot may act, with that of an episode of another cue",
     "noise": "disturbed by Gaussian noise before every tick",
+    "interrupt": "kept while the policy sees seven other episodes, just before the robot may act",
 }
 """Probe -> what is done to the memory, for help texts and pages."""
-PROBES_OF_MEMORY_TASKS: frozenset[ProbeName] = frozenset({"erase", "freeze", "swap"})
+PROBES_OF_MEMORY_TASKS: frozenset[ProbeName] = frozenset({"erase", "freeze", "swap", "interrupt"})
 """The probes that act when the robot may act, which only memory tasks say."""
 
 
@@ -73,7 +74,7 @@ class Condition:
         """The condition in words, without its gap: one curve over the gap is of one series."""
         words = [self.probe if self.noise is None else f"{self.probe} {self.noise:g}"]
         words = ["swap with another state"] if self.swaps_states else words
-        words += ["cue left on"] if self.cue == "left_on" else []
+        words += [f"cue {self.cue.replace('_', ' ')}"] if self.cue != "hidden" else []
         words += [f"{self.delay_s:g} s late"] if self.delay_s else []
         words += [self.vary] if self.vary else []
         return ", ".join(words + ([] if self.execution == NEWEST else [self.execution]))

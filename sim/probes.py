@@ -17,11 +17,13 @@ import numpy as np
 
 from ttm.policy.errors import UserError
 from ttm.sim.condition import SAME_STATE, Condition, ProbeName
-from ttm.sim.environment import Env, reset_options
+from ttm.sim.environment import Env, expert_of, reset_options, tasks_of
 from ttm.sim.rollout import Actor, delayed, forget_commands, step
 
 Memory = Mapping[str, np.ndarray]
 """The tensors of a core's state, without the batch axis."""
+INTERRUPTIONS = 7
+"""Episodes that the probe "interrupt" shows."""
 MOST_DONORS = 200
 """Initial states that are looked through for one of another cue."""
 
@@ -197,13 +199,48 @@ class Swap(Probe):
 
     def __init__(self, trial: Trial):
         super().__init__(trial)
+        self._theirs: Memory | None = self._other_memory(trial)
+
+    def _other_memory(self, trial: Trial) -> Memory:
+        """Run what leads to the memory that the robot is to act with."""
         self.donor = find_donor(trial)
-        self._theirs: Memory | None = self.donor.memory(trial)
+        return self.donor.memory(trial)
 
     def before_tick(self, tick: int, go: bool) -> None:
         if go and self._theirs is not None:
             self._exchange(self._theirs)
             self._theirs = None
+
+
+class Interrupt(Swap):
+    """Shows the policy `INTERRUPTIONS` episodes of skills before the robot may act, with its memory kept.
+
+    The environment's expert drives them, or the policy if there is none (RoboMME's interference test).
+    """
+
+    def _other_memory(self, trial: Trial) -> Memory:
+        run_to_go(trial, trial.seed, trial.condition.gap)
+        env, actor = trial.env, trial.actor
+        skills = [
+            task
+            for task in tasks_of(env)
+            if "go" not in env.reset(seed=trial.seed, options=reset_options(task))[1]
+        ]
+        if not skills:
+            raise UserError(
+                "all tasks show a cue, so that none interrupts; leave --probe interrupt out"
+            )
+        for seed in range(trial.seed * INTERRUPTIONS, (trial.seed + 1) * INTERRUPTIONS):
+            task = skills[seed % len(skills)]
+            observation, info = env.reset(seed=seed, options=reset_options(task))
+            expert = expert_of(env) if env.has_wrapper_attr("expert") else None
+            kept, over = actor.memory(), False
+            actor.reset(info["instruction"])
+            actor.set_memory(kept)
+            while not over:
+                action = actor.act(observation)
+                observation, _, over = step(env, actor, expert.action() if expert else action)
+        return actor.memory()
 
 
 class Noise(Probe):
@@ -238,4 +275,5 @@ PROBES: Mapping[ProbeName, Callable[[Trial], Probe]] = {
     "freeze": Freeze,
     "swap": Swap,
     "noise": Noise,
+    "interrupt": Interrupt,
 }

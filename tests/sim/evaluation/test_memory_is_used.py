@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
+from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 
@@ -100,6 +102,54 @@ def test_memory_is_exchanged_in_both_engines(
         assert probe.donor
         assert outcome.choice
         assert outcome.choice.made == probe.donor.choice != outcome.choice.right_choice
+
+
+class Counting:
+    """Remembers how often it acted in how many episodes."""
+
+    def __init__(self) -> None:
+        self.reset("")
+        self.instructions: list[str] = []
+
+    def reset(self, instruction: str) -> None:
+        """Forget all."""
+        self.ticks = 0
+        if instruction:
+            self.instructions.append(instruction)
+
+    def act(self, observation: Mapping[str, np.ndarray]) -> np.ndarray:
+        """Stand still."""
+        self.ticks += 1
+        return np.zeros(2, np.float32)
+
+    def executed(self, action: np.ndarray) -> None:
+        """Do nothing."""
+
+    def memory(self) -> dict[str, np.ndarray]:
+        """Return the count."""
+        return {"ticks": np.array(self.ticks)}
+
+    def set_memory(self, memory: Mapping[str, np.ndarray]) -> None:
+        """Take a count over."""
+        self.ticks = int(memory["ticks"])
+
+
+def test_an_interruption_keeps_the_memory_and_shows_seven_episodes(points: ModuleType) -> None:
+    """The robot acts with what it remembers of its own cue and of the expert's other episodes."""
+    env, actor, gap = make_env("test/MemoryPoint-v0"), Counting(), 4
+    others = evaluate("expert", "touch", episodes=7, first_seed=21, env=MEMORY_POINT)
+    outcomes = others.tasks["touch"].outcomes
+    seen = sum(outcome.ticks for outcome in outcomes)
+    probe = PROBES["interrupt"](Trial(env, actor, "recall", 3, Condition(gap, "interrupt")))
+    assert actor.instructions[1:] == [outcome.instruction for outcome in outcomes]
+    own = import_module("memory_point_env").CUE_TICKS + gap
+    assert actor.ticks == own + seen
+    actor.reset("recall")
+    for tick in range(own + 1):
+        probe.before_tick(tick, go=tick == own)
+        assert actor.ticks == (own + seen if tick == own else 0)
+    probe.before_tick(own + 1, go=True)
+    assert actor.ticks == own + seen
 
 
 @pytest.mark.parametrize("core", NAMES)
