@@ -60,12 +60,12 @@ LAZY_IMPORTS: Mapping[str, str] = {
 LINES = {
     "ttm.policy": 6_780,
     "ttm.datasets": 8_920,
-    "ttm.sim": 5_920,
-    "ttm.training": 11_900,
+    "ttm.sim": 6_350,
+    "ttm.training": 12_030,
     "ttm_policy": 13_420,
 }
 """Package -> the lines that its files may have together."""
-MOST_CODE, MOST_FILES, LEAST_MEDIAN = 32_000, 240, 130
+MOST_CODE, MOST_FILES, LEAST_MEDIAN = 32_400, 240, 130
 LONGEST_FILE, LONGEST_CHAIN, MOST_SINGLE_IMPORTERS = 900, 14, 60
 MOST_OPTIONS = 335
 PLACES_TO_ADD = (
