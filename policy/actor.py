@@ -182,7 +182,7 @@ class ActorRunner(Runner):
         self.spec.validate_observation(observation)
         given = self.actor.act(observation)
         try:
-            action = np.array(given, np.float32)
+            action = np.asarray(given, np.float32)
         except (TypeError, ValueError, RuntimeError) as error:  # such as a tensor with gradients
             raise UserError(f"the actor gave no array ({first_line(error)})") from error
         if action.shape != (self.spec.action_size,):

@@ -63,7 +63,7 @@ class ServeCommand:
             else:
                 make = partial(load_runner, self.actor, read_checkpoint_spec(default_checkpoint()))
             server = PolicyServer(make, os.environ.get(TOKEN, ""))
-            asyncio.run(server.serve(self.port))
+            asyncio.run(server.serve(self.port, lambda url: print(f"serving at {url}", flush=True)))
         return 0
 
 
@@ -79,16 +79,16 @@ class PolicyServer:
         if names := RESERVED.intersection(make().spec.observation_names):
             raise UserError(f"observation {min(names)} has a name that messages need; give another")
 
-    async def serve(self, port: int) -> None:
-        """Serve until the task is cancelled."""
+    async def serve(self, port: int, ready: Callable[[str], object] = print) -> None:
+        """Serve until the task is cancelled. port: 0 for a free one. ready: gets the address."""
         app = web.Application()
         app.router.add_get("/", self._session)
-        runner = web.AppRunner(app, access_log=None)
+        runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
         await runner.setup()
-        host = "0.0.0.0" if self._token else "127.0.0.1"
-        await web.TCPSite(runner, host, port, shutdown_timeout=1.0).start()
-        print(f"serving at ws://{host}:{runner.addresses[0][1]}", flush=True)
         try:
+            host = "0.0.0.0" if self._token else "127.0.0.1"
+            await web.TCPSite(runner, host, port).start()
+            ready(f"ws://{host}:{runner.addresses[0][1]}")
             await asyncio.Event().wait()
         finally:
             await runner.cleanup()
@@ -142,7 +142,7 @@ class PolicyServer:
         elif command == "snapshot":
             answer["snapshot"] = runner.snapshot()
         elif command == "restore":
-            runner.restore(message["snapshot"])
+            runner.restore(message.get("snapshot", {}))
         if not message.keys() <= RESERVED:
             action = runner.step(message, delay_s=float(message.get("delay_s", 0.0)))
             answer["actions"] = action.values[None]
