@@ -11,6 +11,7 @@ import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from importlib import import_module
+from inspect import signature
 from typing import Any, Protocol
 
 import numpy as np
@@ -247,8 +248,9 @@ def load_runner(actor: str | Actor, spec: PolicySpec | None, *, timeout_s: float
         runner: Runner = _imported(KINDS["ws"])(actor, spec, timeout_s)
         return runner
     make = _imported(KINDS.get(kind, actor))
-    made = make(rest, spec) if kind in KINDS else make(spec)
-    return ActorRunner(made, spec)
+    if kind in KINDS:
+        return ActorRunner(make(rest, spec), spec)
+    return ActorRunner(make(spec) if signature(make).parameters else make(), spec)
 
 
 def _imported(named: str) -> Callable[..., Any]:
@@ -257,9 +259,10 @@ def _imported(named: str) -> Callable[..., Any]:
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
     try:
-        if not name:
-            raise ImportError("give MODULE:MAKE")
-        found: Callable[..., Any] = getattr(import_module(module), name)
+        found: Callable[..., Any] = getattr(import_module(module or "?"), name)
+        if not callable(found):
+            raise AttributeError("it cannot be called")
     except (ImportError, AttributeError) as error:
-        raise UserError(f"there is no actor {named} ({first_line(error)})") from error
+        why = first_line(error)
+        raise UserError(f"there is no actor {named} ({why}); give such as MODULE:MAKE") from error
     return found

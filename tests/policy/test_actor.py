@@ -191,3 +191,12 @@ def test_a_module_of_the_current_folder_is_found(
     for missing in ("made_here:Moving", "made_here", "made_nowhere:Still", ""):
         with pytest.raises(UserError):
             load_runner(missing, SPEC)
+
+
+def make_without_spec() -> Counting:
+    return Counting()
+
+
+def test_make_may_take_no_spec(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "of_this_test", sys.modules[__name__])
+    assert isinstance(load_runner("of_this_test:make_without_spec", SPEC), ActorRunner)
