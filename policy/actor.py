@@ -245,7 +245,8 @@ def load_runner(actor: str | Actor, spec: PolicySpec | None, *, timeout_s: float
         return ActorRunner(actor, spec)
     kind, _, rest = actor.partition(":")
     if kind == "ws":
-        runner: Runner = _imported(KINDS["ws"])(actor, spec, timeout_s)
+        remedy = 'run: pip install "ttm-policy-stack[serve]"'
+        runner: Runner = _imported(KINDS["ws"], remedy)(actor, spec, timeout_s)
         return runner
     make = _imported(KINDS.get(kind, actor))
     if kind in KINDS:
@@ -253,8 +254,8 @@ def load_runner(actor: str | Actor, spec: PolicySpec | None, *, timeout_s: float
     return ActorRunner(make(spec) if signature(make).parameters else make(), spec)
 
 
-def _imported(named: str) -> Callable[..., Any]:
-    """Return what stands at "module:name"."""
+def _imported(named: str, remedy: str = "give such as MODULE:MAKE") -> Callable[..., Any]:
+    """Return what stands at "module:name". remedy: for the message if there is nothing."""
     module, _, name = named.partition(":")
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
@@ -263,6 +264,5 @@ def _imported(named: str) -> Callable[..., Any]:
         if not callable(found):
             raise AttributeError("it cannot be called")
     except (ImportError, AttributeError) as error:
-        why = first_line(error)
-        raise UserError(f"there is no actor {named} ({why}); give such as MODULE:MAKE") from error
+        raise UserError(f"there is no actor {named} ({first_line(error)}); {remedy}") from error
     return found

@@ -36,7 +36,7 @@ class LoopState(Enum):
     WAITING = "waiting for the first observation"
     RUNNING = "running"
     PAUSED = "waiting for a new camera frame"
-    HOLDING = "holding: the observation is late or bad"
+    HOLDING = "holding: the observation or the policy is late or bad"
     STOPPED = (
         "stopped: observations stayed away; reset the memory, or deactivate and activate, to go on"
     )
