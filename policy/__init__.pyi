@@ -1,6 +1,10 @@
 # The public names of this package and the modules that define them. `__init__.py` loads each of
 # them when it is first used.
 
+from .actor import Actor as Actor
+from .actor import ActorRunner as ActorRunner
+from .actor import Runner as Runner
+from .actor import load_runner as load_runner
 from .checkpoint import load_checkpoint as load_checkpoint
 from .checkpoint import save_checkpoint as save_checkpoint
 from .cores.core import CoreConfig as CoreConfig

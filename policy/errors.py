@@ -38,6 +38,10 @@ class StaleObservation(ObservationError):
     """The observation is older than the runner accepts, or its stamp is ahead of the clock."""
 
 
+class PolicyUnreachable(ObservationError):
+    """A policy on another machine does not answer, so that the robot has to stand still."""
+
+
 def first_line(error: Exception) -> str:
     """Return the first line of an error's text, to be quoted in the one line of a `UserError`."""
     return str(error).strip().split("\n")[0]

@@ -28,6 +28,7 @@ import yaml
 from safetensors.numpy import save
 from torch import Tensor, nn
 
+from ttm.policy.actor import STATE
 from ttm.policy.checkpoint import load_checkpoint
 from ttm.policy.cores.core import CoreState
 from ttm.policy.engines import TickLayout
@@ -36,7 +37,7 @@ from ttm.policy.execution import NEWEST, PLAN, RecedingHorizon, TemporalEnsemble
 from ttm.policy.files import write_atomically
 from ttm.policy.inputs import PolicyInputs
 from ttm.policy.policy import Policy
-from ttm.policy.runner import STATE, PolicyRunner
+from ttm.policy.runner import PolicyRunner
 from ttm.policy.spec import Array, checkpoint_path, random_observation
 
 SEEN, NEXT = "observation.", "_out"

@@ -12,6 +12,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from ttm.policy.actor import STATE, Runner
 from ttm.policy.checkpoint import load_checkpoint
 from ttm.policy.config import EngineName, Precision
 from ttm.policy.cores.core import CoreState
@@ -36,11 +37,8 @@ from ttm.policy.snapshot import (
 )
 from ttm.policy.spec import Action, Array, Observation, PolicySpec
 
-STATE = "state."
-"""The prefix of the core's tensors in a snapshot."""
 
-
-class PolicyRunner:
+class PolicyRunner(Runner):
     """Run one policy in closed loop, one episode at a time, at constant cost and memory per tick.
 
     It is the only place that holds a memory. Each `step` writes to the memory exactly once, from the given
@@ -50,11 +48,6 @@ class PolicyRunner:
     Unless `engine.name` is "torch", `engine` runs a compiled copy of `policy` from the time of construction;
     later hooks on `policy` and changes of it then have no effect.
     """
-
-    spec: PolicySpec
-    instruction: str | None
-    tick: int
-    """The number of ticks, and so of memory writes, since the last reset of the memory."""
 
     def __init__(
         self,
@@ -73,17 +66,16 @@ class PolicyRunner:
         execution: see `execute_by`.
         """
         require_above_0({"max_age_s": max_age_s})
+        super().__init__(policy.spec)
         self.policy = policy.to(device).eval()
-        self.spec = policy.spec
-        self._binary, self._thresholds = self.spec.binary_mask, self.spec.thresholds
-        self._low, self._high = self.spec.action_limits
+        self.longest_delay_s = policy.config.longest_delay_s
         self.max_age_s = max_age_s
         self.device = torch.device(device)
         self.execute_by(execution)
         self.engine = make_engine(self.policy, self.device, engine, precision)
         self._state: CoreState = {}
         self._language: Tensor = torch.zeros(1, policy.config.embedding_size, device=self.device)
-        self._clear()
+        self.erase_memory()
 
     @classmethod
     def from_checkpoint(
@@ -97,11 +89,6 @@ class PolicyRunner:
         if spec is not None:
             policy.spec.require_compatible(spec, theirs="this robot", ours=str(path))
         return cls(policy, **options)
-
-    @property
-    def previous_action(self) -> Array:
-        """What the next `step` takes as the previous action, (A,). Zeros before the first one."""
-        return self._previous_action.copy()
 
     @property
     def memory_norms(self) -> npt.NDArray[np.float32]:
@@ -126,7 +113,8 @@ class PolicyRunner:
         """
         language = self._embed(instruction, embedding)
         if not keep_memory:
-            self._clear()
+            self.erase_memory()
+            self._begin(instruction)
         self._plan = self.execution.initial_plan()
         self.instruction = instruction
         self._language = torch.from_numpy(language[None]).to(self.device)  # (1, L)
@@ -152,8 +140,7 @@ class PolicyRunner:
         that were trained with delays take into account. Raises an `ObservationError` for an observation
         that must not enter the memory; the runner is then as it was before the call.
         """
-        if self.instruction is None:
-            raise UserError("step before reset; call reset(instruction) at the start of an episode")
+        self._require_episode()
         if np.isnan(delay_s):
             raise UserError("delay_s is NaN; give the seconds until the command will be in force")
         if self.max_age_s is not None:
@@ -171,29 +158,8 @@ class PolicyRunner:
             )
         planned, plan = self.execution.next(chunk, self._plan)
         values, probabilities = self._chosen(self._command(planned, inputs))
-        self._state, self._plan, self._previous_action = state, plan, values
-        self.tick += 1
-        return Action(self.spec, values.copy(), probabilities)
-
-    def executed(self, action: npt.ArrayLike) -> None:
-        """Set what the robot did at the last tick, if limits cut the command or something held the robot.
-
-        The next `step` takes it as the previous action. action: (A,), finite, in the spec's units; it may
-        exceed the spec's limits. Raises `MalformedObservation`, and changes nothing, for anything else, and
-        `UserError` before the first `step` of an episode.
-        """
-        if self.tick == 0:
-            raise UserError("executed before step; call it after the step that was carried out")
-        try:
-            values = np.array(action, np.float32)
-            if values.shape != (self.spec.action_size,) or not np.isfinite(values).all():
-                raise ValueError(f"it has shape {values.shape}, or is not finite")
-        except (TypeError, ValueError, OverflowError) as error:
-            raise MalformedObservation(
-                f"the executed action is no vector of numbers ({error}); give "
-                f"{self.spec.action_size} finite values in the spec's units"
-            ) from error
-        self._previous_action = values
+        self._state, self._plan = state, plan
+        return self._ticked(values, probabilities)
 
     def snapshot(self) -> dict[str, Array]:
         """Return all that the next action depends on beside weights and observation, as plain arrays."""
@@ -231,19 +197,6 @@ class PolicyRunner:
         on_device = torch.from_numpy(planned)[None, None].to(self.device)
         previous = inputs.previous_action if self.tick else None
         return to_numpy(self.policy.command(on_device, inputs.proprioception, previous)[0, 0])
-
-    def _chosen(self, decoded: Array) -> tuple[Array, Array]:
-        values, probabilities = decoded.copy(), decoded.copy()
-        low, high, binary = self._low[self._binary], self._high[self._binary], decoded[self._binary]
-        values[self._binary] = np.where(binary >= self._thresholds[self._binary], high, low)
-        probabilities[self._binary] = (binary - low) / (high - low)
-        return values, probabilities
-
-    def _clear(self) -> None:
-        self.erase_memory()
-        self._previous_action = np.zeros(self.spec.action_size, np.float32)
-        self.tick = 0
-        self.instruction = None
 
     def _embed(self, instruction: str, embedding: Array | None) -> npt.NDArray[np.float32]:
         config = self.policy.config

@@ -1,4 +1,4 @@
-"""What can drive an environment: a checkpoint, an untrained network, or the environment's expert."""
+"""What can drive an environment: a policy, an untrained network, or the environment's expert."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from ttm.policy.actor import STATE, Runner
 from ttm.policy.checkpoint import load_checkpoint
 from ttm.policy.errors import UserError
 from ttm.policy.execution import EXECUTION
 from ttm.policy.policy import PRESETS, Policy
-from ttm.policy.runner import STATE, PolicyRunner
+from ttm.policy.runner import PolicyRunner
 from ttm.policy.spec import SHIPPED_CHECKPOINT, PolicySpec, checkpoint_path
 from ttm.sim.environment import Env, expert_of, spec_of
 from ttm.sim.rollout import Actor
@@ -22,17 +23,18 @@ EXPERT = "expert"
 
 
 class PolicyActor:
-    """A `PolicyRunner`, the same object that the ROS node drives. It remembers from reset to reset."""
+    """A `Runner`, the same object that the ROS node drives. It remembers from reset to reset."""
 
-    def __init__(self, runner: PolicyRunner, embeddings: Mapping[str, np.ndarray]):
+    def __init__(self, runner: Runner, embeddings: Mapping[str, np.ndarray]):
         """embeddings: instruction -> (L,) float32, for those that the policy does not know itself."""
         self.runner, self._embeddings = runner, embeddings
         self.delay_s = 0.0
         """What the policy is told of the time until its command is in force."""
 
     @property
-    def policy(self) -> Policy:
-        return self.runner.policy
+    def policy(self) -> Policy | None:
+        """The network; None of a policy of another maker."""
+        return self.runner.policy if isinstance(self.runner, PolicyRunner) else None
 
     def embedding(self, instruction: str) -> np.ndarray | None:
         """Return the embedding, (L,), of an instruction that the policy does not know itself."""
@@ -50,7 +52,8 @@ class PolicyActor:
     def memory(self) -> dict[str, np.ndarray]:
         """Return a copy of the memory: the tensors of the core's state, without the batch axis.
 
-        Instruction, previous action and tick count are no part of it.
+        Of a policy of another maker it is all that it remembers. Instruction, previous action and tick
+        count are no part of it.
         """
         snapshot = self.runner.snapshot()
         return {name: value for name, value in snapshot.items() if name.startswith(STATE)}

@@ -15,11 +15,15 @@ from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemaini
 from tyro.conf import arg
 
 from ttm.datasets.console import log_lines, progress_bar
+from ttm.policy.actor import Actor, load_runner
+from ttm.policy.config import ACTOR_HELP
 from ttm.policy.engines import cpu_threads
 from ttm.policy.errors import UserError, options, require_at_least
 from ttm.policy.execution import EXECUTION_HELP, NEWEST, make_execution
 from ttm.policy.language import embed_instruction, not_trained_on
 from ttm.policy.memory_attention import has_token_memory
+from ttm.policy.runner import PolicyRunner
+from ttm.policy.spec import SHIPPED
 from ttm.sim.actors import (
     EXPERT,
     UNTRAINED,
@@ -67,6 +71,7 @@ DONOR = arg(
     "that of the next initial state which asks for something else."
 )
 EXECUTION = arg(help=f"{EXECUTION_HELP} One or several.")
+ACTOR = arg(help=ACTOR_HELP)
 
 
 @dataclass(frozen=True)
@@ -94,9 +99,10 @@ class EvaluateCommand:
 
     out: Path
     """Folder for result.json, report.html and videos/."""
-    checkpoint: str = "shipped"
+    checkpoint: str = SHIPPED
     """A .safetensors file; or shipped (the policy that comes with the project, for the kitchen), none (an
     untrained network), expert (the scripted demonstrator, which sees the simulator's state)."""
+    actor: Annotated[str | None, ACTOR] = None
     task: Annotated[str, TASK] = ALL_TASKS
     env: str = KITCHEN
     """Gymnasium ID of the environment, with the module that registers it if need be, such as
@@ -170,7 +176,7 @@ class EvaluateCommand:
 
 
 def evaluate(
-    checkpoint: str,
+    checkpoint: str = SHIPPED,
     tasks: str | Sequence[str] = ALL_TASKS,
     *,
     condition: Condition = Condition(),  # noqa: B008 (frozen)
@@ -181,8 +187,8 @@ def evaluate(
 
     checkpoint: a file's path, "shipped", "none" (an untrained network) or "expert". tasks: the name of a
     task or group of the environment, several names, or "all". settings: `label`, the name of the progress
-    bar, and `episodes`, `env`, `workers`, `ray`, `first_seed`, `videos` and `max_ticks` as in
-    `EvaluateCommand`.
+    bar, and `actor`, `episodes`, `env`, `workers`, `ray`, `first_seed`, `videos` and `max_ticks` as in
+    `EvaluateCommand`. `actor` may also be a `ttm.policy.Actor` itself, of which each worker has a copy.
 
     Raises `UserError` if there is no such task, checkpoint or environment, or if the condition does not
     fit them.
@@ -214,7 +220,8 @@ def _evaluate(
     conditions: Mapping[Condition, Path | None],
     label: str = "evaluating",
 ) -> list[Evaluation]:
-    source, facts = resolve_checkpoint(command.checkpoint), inspect_env(command.env)
+    planned = {condition: _planned(command, condition) for condition in conditions}
+    facts = inspect_env(command.env)
     names = facts.choose(tasks)
     for option in dict.fromkeys(condition.needs_memory_task for condition in conditions):
         require_memory_tasks(command.env, names, option)
@@ -238,20 +245,26 @@ def _evaluate(
         if job.folder:  # what an earlier evaluation left
             video_path(job.folder, job.task, job.seed).unlink(missing_ok=True)
             memory_path(job.folder, job.task, job.seed).unlink(missing_ok=True)
-    ended = iter(_run_episodes(command, facts, source, jobs, label))
+    ended = iter(_run_episodes(command, facts, jobs, label))
     evaluations = []
     for condition in conditions:
         each = {task: TaskResult(task, tuple(islice(ended, command.episodes))) for task in names}
-        evaluations.append(replace(_planned(command, condition), tasks=each))
+        evaluations.append(replace(planned[condition], tasks=each))
     return evaluations
 
 
 def _planned(command: EvaluateCommand, condition: Condition) -> Evaluation:
-    """Return the evaluation without outcomes."""
-    path = Path(resolve_checkpoint(command.checkpoint))
-    digest = hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else None
+    """Return the evaluation without outcomes. Raises `UserError` if there is no such checkpoint, or two."""
+    name, digest, actor = command.checkpoint, None, command.actor
+    if actor is None:
+        path = Path(resolve_checkpoint(name))
+        digest = hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else None
+    elif name != SHIPPED:
+        raise UserError(f"--checkpoint {name} and --actor are two policies; leave one out")
+    else:
+        name = actor if isinstance(actor, str) else type(actor).__qualname__
     first, most = command.first_seed, command.max_ticks
-    return Evaluation(command.checkpoint, digest, first, most, {}, command.env, condition)
+    return Evaluation(name, digest, first, most, {}, command.env, condition)
 
 
 def _refuse_other(command: EvaluateCommand, condition: Condition, folder: Path) -> None:
@@ -293,16 +306,28 @@ class EpisodeJob:
 class EpisodeWorker:
     """One environment and one actor, which run episode after episode."""
 
-    def __init__(self, environment: str, source: str | Path, embeddings: Mapping[str, np.ndarray]):
+    def __init__(
+        self,
+        environment: str,
+        source: str | Path,
+        embeddings: Mapping[str, np.ndarray],
+        actor: str | Actor | None = None,
+    ):
+        """actor: what drives in place of `source`; see `load_runner`."""
         self._env = make_env(environment)
-        self._actor = make_actor(str(source), self._env, embeddings)
+        if actor is None:
+            self._actor = make_actor(str(source), self._env, embeddings)
+        else:
+            self._actor = PolicyActor(load_runner(actor, spec_of(self._env)), {})
 
     def run(self, job: EpisodeJob) -> Outcome:
         """Run one episode and return how it ended."""
         env, actor, condition, spec = self._env, self._actor, job.condition, spec_of(self._env)
+        policy = None
         if isinstance(actor, PolicyActor):
-            actor.runner.execute_by(condition.execution)
-            actor.delay_s = condition.delay_s
+            policy, actor.delay_s = actor.policy, condition.delay_s
+            if isinstance(actor.runner, PolicyRunner):
+                actor.runner.execute_by(condition.execution)
         late = delayed(actor, env, condition.delay_s)
         remembering = cast(RememberingActor, actor)  # the expert is not probed
         trial = Trial(env, remembering, job.task, job.seed, condition, job.max_ticks, late)
@@ -325,9 +350,9 @@ class EpisodeWorker:
                     video.add(np.asarray(env.render()), {name: seen[name] for name in names}, info)
 
                 watchers.append(film)
-            if job.folder and job.picture and isinstance(actor, PolicyActor):
-                memory = EpisodeMemory(actor) if has_token_memory(actor.policy) else None
-                watchers += [memory.on_tick] if memory else []
+            if job.folder and job.picture and policy and has_token_memory(policy):
+                memory = EpisodeMemory(cast(PolicyActor, actor))
+                watchers.append(memory.on_tick)
             outcome = run_episode(
                 env,
                 late,
@@ -352,12 +377,17 @@ class EpisodeWorker:
 
 
 def _run_episodes(
-    command: EvaluateCommand, facts: EnvFacts, source: str, jobs: Sequence[EpisodeJob], label: str
+    command: EvaluateCommand, facts: EnvFacts, jobs: Sequence[EpisodeJob], label: str
 ) -> list[Outcome]:
     """Run all jobs under a progress bar and return their outcomes, in the order of `jobs`."""
-    embeddings = _embed_instructions(facts, source, jobs)
-    checkpoint = source if source in (EXPERT, UNTRAINED) else Path(source)
-    arguments = (facts.name, checkpoint, embeddings)
+    checkpoint: str | Path = resolve_checkpoint(command.checkpoint)
+    embeddings = {}
+    if command.actor is None:
+        embeddings = _embed_instructions(facts, str(checkpoint), jobs)
+    else:
+        _require_conditions(command.actor, facts, jobs)
+    checkpoint = checkpoint if checkpoint in (EXPERT, UNTRAINED) else Path(checkpoint)
+    arguments = (facts.name, checkpoint, embeddings, command.actor)
     pool = WorkerPool(
         EpisodeWorker, arguments, workers=command.workers, ray=command.ray, most=len(jobs)
     )
@@ -380,6 +410,19 @@ def _run_episodes(
             if say:
                 say(f"{label} {rate}")
     return [outcomes[index] for index in range(len(jobs))]
+
+
+def _require_conditions(actor: str | Actor, facts: EnvFacts, jobs: Sequence[EpisodeJob]) -> None:
+    """Raise `UserError` if there is no such actor, or if probes or executions need more than it offers."""
+    remembers = load_runner(actor, facts.spec).remembers
+    for condition in (job.condition for job in jobs):
+        if condition.execution != NEWEST:
+            raise UserError(
+                f"--execution {condition.execution} is for a checkpoint, not for --actor"
+            )
+        if condition.probe != LIVE and not remembers:
+            lacks = "the actor's memory cannot be read; give it snapshot() and restore()"
+            raise UserError(f"--probe {condition.probe}: {lacks}")
 
 
 def _embed_instructions(

@@ -181,7 +181,8 @@ class EpisodeMemory:
     """Collects what a policy sees in an episode, to draw what its memory did in a replay by PyTorch."""
 
     def __init__(self, actor: PolicyActor) -> None:
-        self._actor = actor
+        assert actor.policy is not None
+        self._actor, self._policy = actor, actor.policy
         names = actor.policy.spec.observation_names
         self._seen: dict[str, list[npt.NDArray[Any]]] = {name: [] for name in names}
         self._executed: list[Floats] = []
@@ -211,7 +212,7 @@ class EpisodeMemory:
             self._actor.delay_s,
         )
         path.parent.mkdir(parents=True, exist_ok=True)
-        figure = draw_strip(trace_memory(self._actor.policy, seen))
+        figure = draw_strip(trace_memory(self._policy, seen))
         figure.savefig(path, pil_kwargs={"quality": QUALITY})
 
 

@@ -54,6 +54,7 @@ COMMANDS = {
     "train": "ttm.training.train:TrainCommand",
     "evaluate": "ttm.sim.evaluation:EvaluateCommand",
     "compare": "ttm.sim.compare:CompareCommand",
+    "serve": "ttm.sim.serve:ServeCommand",
     "record": "ttm.training.robot.record:RecordCommand",
     "robot": "ttm.training.robot.robot:RobotCommand",
     "contract": "ttm.training.robot.tools:ContractCommand",

@@ -222,10 +222,11 @@ def drive_simulation(
     require_rclpy()
     with _with_files(policy, respawn) as given:
         facts = inspect_env(sim.env)
-        trained, _ = load_checkpoint(Path(given.checkpoint))
-        spec = trained.spec
-        spec.require_compatible(facts.spec, theirs="the simulated robot", ours=given.checkpoint)
-        make_execution(policy.execution, trained.config.chunk, spec.action_size)
+        if not given.actor:
+            trained, _ = load_checkpoint(Path(given.checkpoint))
+            spec = trained.spec
+            spec.require_compatible(facts.spec, theirs="the simulated robot", ours=given.checkpoint)
+            make_execution(policy.execution, trained.config.chunk, spec.action_size)
         task = choose_task(facts.name, facts.tasks, sim.task, sim.instruction, label="--task")
         if option := sim.condition.needs_memory_task:
             require_memory_tasks(sim.env, [task], option)
@@ -247,8 +248,9 @@ def drive_simulation(
 @contextmanager
 def _with_files(policy: PolicyParameters, respawn: bool) -> Iterator[PolicyParameters]:
     """Yield the parameters with the absolute path of the checkpoint, and to respawn a file for the memory."""
-    path = checkpoint_path(policy.checkpoint or SHIPPED).resolve()
-    policy = replace(policy, checkpoint=str(path))
+    if not policy.actor:
+        path = checkpoint_path(policy.checkpoint or SHIPPED).resolve()
+        policy = replace(policy, checkpoint=str(path))
     with tempfile.TemporaryDirectory(prefix="ttm_robot_") as folder:
         if respawn and not policy.recovery_path:
             policy = replace(policy, recovery_path=str(Path(folder) / "memory.npz"))

@@ -19,8 +19,8 @@ from builtin_interfaces.msg import Time
 from rclpy.node import Node
 from std_msgs.msg import Float32MultiArray, MultiArrayDimension
 
+from ttm.policy.actor import Runner
 from ttm.policy.errors import MissingObservation, ObservationError, StaleObservation
-from ttm.policy.runner import PolicyRunner
 from ttm.policy.snapshot import require_fresh
 from ttm_policy.guards import Arrivals, CommandEcho, EStopTopic
 from ttm_policy.inputs import Inputs, StampedObservation, Vector
@@ -36,7 +36,7 @@ class LoopState(Enum):
     WAITING = "waiting for the first observation"
     RUNNING = "running"
     PAUSED = "waiting for a new camera frame"
-    HOLDING = "holding: the observation is late or bad"
+    HOLDING = "holding: the observation or the policy is late or bad"
     STOPPED = (
         "stopped: observations stayed away; reset the memory, or deactivate and activate, to go on"
     )
@@ -68,7 +68,7 @@ class MemoryReport:
     """The norm of each part of the memory, (m,)."""
 
     @classmethod
-    def of(cls, runner: PolicyRunner) -> MemoryReport:
+    def of(cls, runner: Runner) -> MemoryReport:
         """Return the report of a runner that nobody else uses at this moment."""
         return cls(runner.instruction or "", runner.tick, runner.memory_norms)
 
@@ -113,7 +113,7 @@ class ControlLoop:
     belong to the thread of the network.
     """
 
-    def __init__(self, runner: PolicyRunner, limits: SafetyLimits, parameters: PolicyParameters):
+    def __init__(self, runner: Runner, limits: SafetyLimits, parameters: PolicyParameters):
         self.runner, self.limits, self._parameters = runner, limits, parameters
         self.state, self.problem = LoopState.WAITING, ""
         self._rests = ""

@@ -191,7 +191,7 @@ class TickRecord:
 
     def _counts(self) -> dict[str, str]:
         statistics, memory = self.statistics, self.memory.report
-        told_delay_s = min(self._delay_s, self.loop.runner.policy.config.longest_delay_s)
+        told_delay_s = min(self._delay_s, self.loop.runner.longest_delay_s)
         hits = ", ".join(f"{name} {count}" for name, count in sorted(statistics.limits_hit.items()))
         return {
             "instruction": memory.instruction,

@@ -21,11 +21,12 @@ import torch
 from rclpy.guard_condition import GuardCondition
 from rclpy.node import Node
 
+from ttm.policy.actor import Runner, load_runner
 from ttm.policy.errors import UserError, require_instruction
 from ttm.policy.language import not_trained_on
 from ttm.policy.policy import Policy
 from ttm.policy.runner import PolicyRunner
-from ttm.policy.spec import default_checkpoint
+from ttm.policy.spec import default_checkpoint, read_checkpoint_spec
 from ttm_policy.contract import load_contract
 from ttm_policy.limits import SafetyLimits
 from ttm_policy.messages import CommandCodec, check_fields
@@ -129,10 +130,10 @@ class Instructions:
         self._process: subprocess.Popen[str] | None = None
         self._closed = False
 
-    def reset(self, runner: PolicyRunner, text: str) -> None:
+    def reset(self, runner: Runner, text: str) -> None:
         """Empty the memory under an instruction. Without an embedding: `UserError`, and no change."""
         embedding = None
-        if text not in runner.policy.known_instructions:
+        if isinstance(runner, PolicyRunner) and text not in runner.policy.known_instructions:
             embedding = self._embed(text, runner.policy)
         runner.reset(text, embedding=embedding)
 
@@ -168,7 +169,7 @@ class Instructions:
 class LoadedPolicy:
     """A policy with what the contract of its robot says."""
 
-    runner: PolicyRunner
+    runner: Runner
     codec: CommandCodec
     limits: SafetyLimits
     instructions: Instructions
@@ -181,18 +182,13 @@ def load_policy(parameters: PolicyParameters, instructions: Instructions) -> Loa
     mistake in the files is found here and raised as `UserError`.
     """
     instruction = require_instruction(parameters.instruction, "instruction")
-    checkpoint = parameters.checkpoint or str(default_checkpoint())
     torch.set_num_threads(parameters.threads)
     contract = load_contract(parameters.contract)
     check_fields(contract)
-    runner = PolicyRunner.from_checkpoint(
-        checkpoint,
-        device=parameters.device,
-        engine=parameters.engine,
-        precision=parameters.precision,
-        execution=parameters.execution,
-    )
-    contract.check(runner.spec)
+    runner = _load_runner(parameters)
+    contract.check(runner.spec, whose="this actor" if parameters.actor else "this checkpoint")
+    if parameters.recovery_path and not runner.remembers:
+        raise UserError("recovery_path: the actor has no snapshot() and restore(); leave it out")
     ticks = 1.0 if parameters.lockstep else parameters.lifespan_ticks
     lasts_s = ticks * runner.spec.control_dt_s
     limits = SafetyLimits(contract, runner.spec, parameters.limits, lasts_s=lasts_s)
@@ -200,3 +196,20 @@ def load_policy(parameters: PolicyParameters, instructions: Instructions) -> Loa
         instructions.reset(runner, instruction)
     codec = CommandCodec(contract, runner.spec, cmd_vel_stamped=parameters.cmd_vel_stamped)
     return LoadedPolicy(runner, codec, limits, instructions)
+
+
+def _load_runner(parameters: PolicyParameters) -> Runner:
+    """Return what runs the checkpoint, or the actor that stands in its place."""
+    if parameters.actor:
+        if parameters.checkpoint:
+            raise UserError("checkpoint and actor are two policies; leave one out")
+        # Of another robot the topics alone are known, so that the actor has to know its spec.
+        spec = None if parameters.contract else read_checkpoint_spec(default_checkpoint())
+        return load_runner(parameters.actor, spec, timeout_s=parameters.max_age_s)
+    return PolicyRunner.from_checkpoint(
+        parameters.checkpoint or default_checkpoint(),
+        device=parameters.device,
+        engine=parameters.engine,
+        precision=parameters.precision,
+        execution=parameters.execution,
+    )

@@ -18,7 +18,7 @@ from functools import cache
 from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 from ttm.datasets.layout import MOST_JPEG_QUALITY
-from ttm.policy.config import LONGEST_DELAY_S, EngineName, Precision
+from ttm.policy.config import ACTOR_HELP, LONGEST_DELAY_S, EngineName, Precision
 from ttm.policy.errors import (
     UserError,
     require_above_0,
@@ -286,6 +286,7 @@ class PolicyParameters(LimitParameters):
     """The parameters of `policy_node`. The tick rate is not among them: the checkpoint holds it."""
 
     checkpoint: str = file_path("", "The policy's .safetensors file. By default the project's.")
+    actor: str = param("", ACTOR_HELP)
     instruction: Instruction = ""
     contract: ContractPath = ""
     device: str = param("cpu", "Torch device of the network, such as cpu or cuda.")

@@ -113,9 +113,9 @@ class PolicySession:
         node.create_subscription(JointState, PERSON_TOPIC, self._on_person_command, COMMAND)
         steady_timer(node, self._spec.control_dt_s / 2, self._watch)
         self._memory.publish(MemoryReport.of(loaded.runner))
-        checkpoint = parameters.checkpoint or "the shipped policy"
+        policy = parameters.actor or parameters.checkpoint or "the shipped policy"
         node.get_logger().info(
-            f"ready: {checkpoint} for {self._spec.robot}, {self._spec.rate_hz} Hz; after a crash: {outlook}"
+            f"ready: {policy} for {self._spec.robot}, {self._spec.rate_hz} Hz; after a crash: {outlook}"
         )
 
     @property

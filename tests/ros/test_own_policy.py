@@ -1,0 +1,56 @@
+"""A policy in plain PyTorch drives the simulated robot over ROS 2, as `ttm robot --sim --actor` runs it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ttm.policy import UserError
+from ttm.sim import evaluate, load_evaluation
+from ttm.sim.condition import Condition
+from ttm.training.robot.robot import RobotCommand
+from ttm_policy.inference import Instructions, load_policy
+from ttm_policy.parameters import PolicyParameters
+
+ACTOR, TICKS = "own_policy:OwnPolicy", 9
+PATIENT: Any = {"startup_timeout_s": 600.0, "command_timeout_s": 600.0}  # for a busy machine
+
+
+@pytest.fixture(autouse=True)
+def _importable(monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = str(Path(__file__).parents[1] / "sim")
+    monkeypatch.syspath_prepend(folder)
+    monkeypatch.setenv("PYTHONPATH", f"{folder}:{os.environ.get('PYTHONPATH', '')}")
+
+
+@pytest.mark.parametrize("probe", ["live", "erase"])
+def test_in_lockstep_the_outcomes_are_those_in_process(tmp_path: Path, probe: Any) -> None:
+    command = RobotCommand(
+        sim=True, actor=ACTOR, task="side_shown", gap=1, probe=probe, seed=3, episodes=2,
+        max_ticks=TICKS, out=tmp_path, **PATIENT,
+    )  # fmt: skip
+    assert command.run() == 0
+    there = load_evaluation(tmp_path)
+    here = evaluate(
+        tasks="side_shown", actor=ACTOR, condition=Condition(1, probe), first_seed=3, episodes=2,
+        max_ticks=TICKS, videos=0,
+    )  # fmt: skip
+    assert there.tasks == here.tasks
+    assert there.condition == here.condition
+    with np.load(tmp_path / "actions.npz") as actions:
+        assert np.ptp(actions["seed_3"], axis=0).any()
+
+
+def test_the_node_refuses_what_does_not_fit() -> None:
+    for wrong in (
+        {"actor": ACTOR, "checkpoint": "policy.safetensors"},
+        {"actor": "own_policy:Nothing"},
+        {"actor": "ws://127.0.0.1:1"},
+        {"actor": "own_policy:np"},
+    ):
+        with pytest.raises(UserError):
+            load_policy(PolicyParameters(**wrong), Instructions())

@@ -1,0 +1,302 @@
+"""A policy on another machine: sessions, episode starts, a token, and a server that is gone."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("msgpack", reason="the extra [serve] is not here")
+
+import aiohttp
+import torch
+
+from ttm.policy import (
+    PRESETS,
+    ActorRunner,
+    Policy,
+    PolicyRunner,
+    PolicySpec,
+    Runner,
+    UserError,
+    load_runner,
+    save_checkpoint,
+)
+from ttm.policy.errors import ObservationError, PolicyUnreachable
+from ttm.policy.remote import TOKEN, RemoteRunner, decode, encode
+from ttm.sim.kitchen.spec import SPEC
+from ttm.sim.serve import PolicyServer
+
+CAN, BOX = "pick up the red can", "pick up the blue box"
+TICKS = 1000
+Serve = Callable[..., str]
+
+
+@pytest.fixture(scope="module")
+def policy() -> Policy:
+    torch.manual_seed(0)
+    made = Policy(SPEC, PRESETS["tiny"])
+    made.known_instructions = {text: np.full(384, 0.05, np.float32) for text in (CAN, BOX)}
+    return made
+
+
+@pytest.fixture
+def runner(policy: Policy) -> PolicyRunner:
+    return PolicyRunner(policy, engine="torch")
+
+
+@pytest.fixture
+def serve(runner: PolicyRunner) -> Iterator[Serve]:
+    """Serve policies on the loopback from a thread, and return the address."""
+    stops: list[Callable[[], object]] = []
+
+    def start(make: Callable[[], Runner] | None = None, token: str = "") -> str:
+        loop, found = asyncio.new_event_loop(), list[str]()
+        ready = threading.Event()
+        server = PolicyServer(make or (lambda: copy.copy(runner)), token)
+        task = loop.create_task(server.serve(0, lambda url: (found.append(url), ready.set())))
+
+        def run() -> None:
+            try:
+                loop.run_until_complete(task)
+            except asyncio.CancelledError:
+                loop.close()
+
+        thread = threading.Thread(target=run)
+        thread.start()
+        assert ready.wait(60)
+
+        def stop() -> None:
+            loop.call_soon_threadsafe(task.cancel)
+            thread.join()
+
+        stops.append(stop)
+        return found[0].replace("0.0.0.0", "127.0.0.1")
+
+    yield start
+    for stop in stops:
+        stop()
+
+
+def observation(rng: np.random.Generator) -> dict[str, np.ndarray]:
+    cameras = {
+        camera.name: rng.integers(0, 256, (camera.height, camera.width, 3), dtype=np.uint8)
+        for camera in SPEC.cameras
+    }
+    vectors = {each.name: rng.normal(0, 1, each.size) for each in SPEC.proprioception}
+    return cameras | {name: value.astype(np.float32) for name, value in vectors.items()}
+
+
+def test_a_thousand_ticks_over_the_loopback_are_those_in_process_bit_for_bit(
+    serve: Serve, policy: Policy
+) -> None:
+    here, there = PolicyRunner(policy, engine="torch"), load_runner(serve(), SPEC)
+    rng = np.random.default_rng(0)
+    for tick in range(TICKS):
+        if tick % 400 == 0:
+            for each in (here, there):
+                each.reset(CAN if tick else BOX)
+        if tick % 7 == 3:  # what was done in place of the command, at some ticks
+            did = rng.normal(0, 0.01, SPEC.action_size)
+            for each in (here, there):
+                each.executed(did)
+        if tick == 500:
+            for each in (here, there):
+                each.erase_memory()
+        seen = observation(rng)
+        ours, theirs = here.step(seen), there.step(seen)
+        assert np.array_equal(ours.values, theirs.values)
+        assert np.array_equal(here.memory_norms, there.memory_norms)
+        assert (here.tick, here.instruction) == (there.tick, there.instruction)
+
+
+def test_each_session_has_a_memory_of_its_own(serve: Serve, policy: Policy) -> None:
+    url, alone = serve(), PolicyRunner(policy, engine="torch")
+    first, second = load_runner(url, SPEC), load_runner(url, None)
+    rng = np.random.default_rng(1)
+    frames = [observation(rng) for _ in range(4)]
+    alone.reset(CAN)
+    expected = [alone.step(seen).values for seen in frames]
+    first.reset(CAN)
+    for seen, wanted in zip(frames, expected, strict=True):
+        second.reset(BOX)
+        second.step(seen)
+        assert np.array_equal(first.step(seen).values, wanted)
+
+
+def test_its_memory_can_be_saved_and_restored(serve: Serve, policy: Policy) -> None:
+    url, rng = serve(), np.random.default_rng(2)
+    first, second = load_runner(url, SPEC), load_runner(url, SPEC)
+    first.reset(CAN)
+    for _ in range(3):
+        first.step(observation(rng))
+    first.executed(np.ones(SPEC.action_size))
+    second.restore(first.snapshot())
+    assert (second.tick, second.instruction) == (3, CAN)
+    assert np.array_equal(second.previous_action, np.ones(SPEC.action_size))
+    seen = observation(rng)
+    assert np.array_equal(first.step(seen).values, second.step(seen).values)
+
+
+def test_a_client_of_openpi_is_served(serve: Serve, policy: Policy) -> None:
+    """It sends nothing but the observation and the prompt, and looks for `actions` alone."""
+    url, alone = serve(), PolicyRunner(policy, engine="torch")
+    rng = np.random.default_rng(3)
+    frames = [observation(rng) for _ in range(3)]
+
+    async def talk() -> list[np.ndarray]:
+        found = []
+        async with aiohttp.ClientSession() as http, http.ws_connect(url) as socket:
+            assert PolicySpec.from_json(decode(await socket.receive_bytes())["spec"]) == SPEC
+            for prompt in (CAN, BOX):
+                for seen in frames:
+                    await socket.send_bytes(encode({**seen, "prompt": prompt}))
+                    found.append(decode(await socket.receive_bytes())["actions"])
+        return found
+
+    expected = []
+    for prompt in (CAN, BOX):
+        alone.reset(prompt)
+        expected += [alone.step(seen).values[None] for seen in frames]
+    assert all(map(np.array_equal, asyncio.run(talk()), expected))
+
+
+def test_only_those_with_the_token_are_served_and_no_web_page(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = serve(token="a secret")
+    for token in ("", "another"):
+        monkeypatch.setenv(TOKEN, token)
+        with pytest.raises(UserError, match=TOKEN):
+            load_runner(url, SPEC)
+    monkeypatch.setenv(TOKEN, "a secret")
+    assert load_runner(url, SPEC).spec == SPEC
+
+    async def page() -> int:
+        headers = {"Origin": "http://somewhere", "Authorization": "Api-Key a secret"}
+        address = url.replace("ws", "http")
+        async with aiohttp.ClientSession() as http, http.get(address, headers=headers) as answer:
+            return answer.status
+
+    assert asyncio.run(page()) == 403
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"\xff\x00",
+        b"",
+        b"\x93\x01\x02\x03",
+        encode({"prompt": 7}),
+        encode({"prompt": CAN, "head": np.zeros((2, 2, 3), np.uint8)}),
+        encode({"command": "restore", "snapshot": {"tick": np.array(3)}}),
+        encode({"command": "restore"}),
+        encode({"command": "snapshot"}),
+        encode({"executed_action": np.zeros(3)}),
+        encode({"head": {b"__ndarray__": True, b"data": b"12", b"dtype": "|O", b"shape": [2]}}),
+        encode({"head": {b"__npgeneric__": True, b"data": 10**9, b"dtype": "S9", b"shape": []}}),
+        encode({"head": {b"__ndarray__": True, b"data": 7, b"dtype": "f4", b"shape": [-5]}}),
+    ],
+)
+def test_a_message_that_makes_no_sense_is_refused_and_the_session_goes_on(
+    serve: Serve, sent: bytes
+) -> None:
+    async def talk() -> tuple[Any, dict[str, Any]]:
+        async with aiohttp.ClientSession() as http, http.ws_connect(serve()) as socket:
+            await socket.receive_bytes()
+            await socket.send_bytes(sent)
+            refused = await socket.receive()
+            await socket.send_bytes(encode({"prompt": CAN, **observation(rng)}))
+            return refused, decode(await socket.receive_bytes())
+
+    rng = np.random.default_rng(4)
+    refused, answer = asyncio.run(talk())
+    assert refused.type is aiohttp.WSMsgType.TEXT
+    assert answer["actions"].shape == (1, SPEC.action_size)
+
+
+class Sleepy:
+    """An actor that takes its time, or fails, when the front camera is bright."""
+
+    def __init__(self) -> None:
+        self.fault: Callable[[], object] = lambda: None
+
+    def reset(self, instruction: str) -> None:
+        pass
+
+    def act(self, observation: Any) -> np.ndarray:
+        if observation["head"].all():
+            self.fault()
+        return np.zeros(SPEC.action_size, np.float32)
+
+
+def _raise() -> None:
+    raise RuntimeError("out of memory")
+
+
+@pytest.mark.parametrize("fault", ["slow", "broken"])
+def test_after_a_fault_nothing_moves_until_a_new_episode_begins(serve: Serve, fault: str) -> None:
+    actor, rng = Sleepy(), np.random.default_rng(5)
+    actor.fault = (lambda: time.sleep(0.6)) if fault == "slow" else _raise
+    there = load_runner(serve(lambda: ActorRunner(actor, SPEC)), SPEC, timeout_s=0.3)
+    there.reset(CAN)
+    bright = observation(rng)
+    dark = {**bright, "head": np.zeros_like(bright["head"])}
+    bright["head"] = np.ones_like(bright["head"])
+    there.step(dark)
+    with pytest.raises(ObservationError):
+        there.step(bright)
+    assert there.tick == 1
+    for _ in range(2):
+        with pytest.raises(PolicyUnreachable):  # at once, and without another message
+            there.step(dark)
+    with pytest.raises(UserError):
+        there.erase_memory()
+    time.sleep(0.4)
+    there.reset(CAN)
+    there.step(dark)
+    assert there.tick == 1
+
+
+def test_the_command_serves_and_a_killed_server_is_noticed_at_once(
+    policy: Policy, tmp_path: Path
+) -> None:
+    path, rng = tmp_path / "policy.safetensors", np.random.default_rng(6)
+    save_checkpoint(path, policy, {})
+    command = [sys.executable, "-m", "ttm.training.cli", "serve", "--port", "0"]
+    process = subprocess.Popen(
+        [*command, "--checkpoint", str(path)], stdout=subprocess.PIPE, text=True, env=os.environ
+    )
+    assert process.stdout is not None
+    url = process.stdout.readline().split()[-1]
+    there, alone = load_runner(url, SPEC), PolicyRunner.from_checkpoint(path)
+    assert isinstance(there, RemoteRunner)
+    seen = observation(rng)
+    for each in (there, alone):
+        each.reset(CAN)
+    assert np.array_equal(there.step(seen).values, alone.step(seen).values)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    begun_s = time.monotonic()
+    with pytest.raises(PolicyUnreachable, match=url):
+        there.step(seen)
+    assert time.monotonic() - begun_s < 15  # and not the 30 s of the time-out
+    with pytest.raises(UserError):
+        there.reset(CAN)
+
+
+def test_without_a_server_the_address_is_named() -> None:
+    for url in ("ws://127.0.0.1:1", "ws://", "ws://no such host:8000"):
+        with pytest.raises(UserError, match="policy server"):
+            load_runner(url, SPEC)
