@@ -59,16 +59,16 @@ LAZY_IMPORTS: Mapping[str, str] = {
 
 
 LINES = {
-    "ttm.policy": 7_190,
-    "ttm.datasets": 8_920,
-    "ttm.sim": 6_250,
-    "ttm.training": 11_900,
+    "ttm.policy": 8_000,
+    "ttm.datasets": 8_960,
+    "ttm.sim": 7_240,
+    "ttm.training": 12_200,
     "ttm_policy": 13_420,
 }
 """Package -> the lines that its files may have together."""
-MOST_CODE, MOST_FILES, LEAST_MEDIAN = 32_250, 240, 130
+MOST_CODE, MOST_FILES, LEAST_MEDIAN = 34_100, 240, 130
 LONGEST_FILE, LONGEST_CHAIN, MOST_SINGLE_IMPORTERS = 900, 14, 60
-MOST_OPTIONS = 335
+MOST_OPTIONS = 360
 PLACES_TO_ADD = (
     "ttm.policy.cores.",
     "ttm.datasets.formats.",
