@@ -45,8 +45,9 @@ from ttm.sim.workers import usable_cores
 from ttm.training.augmentation import ImageChanges
 from ttm.training.distributed import Processes
 from ttm.training.frozen_vision import EpisodeFeatures, tick_codes
-from ttm.training.losses import RecallTargets, TrainingBatch
+from ttm.training.losses import TrainingBatch
 from ttm.training.options import AugmentationConfig, InputDropoutConfig, LossConfig, TrainOptions
+from ttm.training.recall import RecallTargets
 from ttm.training.resume import read_header
 from ttm.training.run_log import resume_path
 
@@ -385,8 +386,9 @@ def batch_source(
     if features is not None and loss.recall_weight:
         # Those of the first process: elsewhere rounding may turn the sign of a component around.
         seen = features.seen(isinstance(policy.sight, ContentMemory))
-        codes = tick_codes(seen, windows.episode_lengths, options.seed)
         stands = processes.from_first(stand_stills(episodes))
+        runs = stands.unique_consecutive(return_counts=True)[1].tolist()
+        codes = tick_codes(seen, runs, options.seed)
         recall = RecallTargets(processes.from_first(codes), windows.episode_lengths, stands)
     apart = sections_apart(options, processes.from_first(windows.frames.in_memory))
     start, memory = options.memory_start, FromZero(apart)

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from ttm.datasets.dataset import EpisodeDataset
 from ttm.policy.errors import UserError
@@ -121,6 +122,8 @@ class EpisodeFeatures:
         return replace(inputs, features=features, colours=colours)
 
 
+CODE_CELLS = 4
+"""Cells along each side of a map of which codes are made: so few that a camera that shakes changes little."""
 CODE_SIZE = 96
 """The most dimensions of a code."""
 PAIRS = 4096
@@ -158,12 +161,16 @@ def tick_codes(
     matrix = components[:, clear] / (scales[0] / len(differences) ** 0.5)
     codes, start = torch.zeros(()), 0
     for store, rows in seen:
-        maps = store.maps.flatten(1)  # (U, h * w * C)
-        part = matrix[start : start + maps.shape[1]]
-        table = torch.cat([some.float() @ part for some in maps.split(MAPS_AT_ONCE)])
-        codes = codes + table[rows]
+        maps = _pooled(store.maps)
+        codes = codes + (maps @ matrix[start : start + maps.shape[1]])[rows]
         start += maps.shape[1]
     return codes
+
+
+def _pooled(maps: Tensor) -> Tensor:
+    """Return the means of `CODE_CELLS` x `CODE_CELLS` cells of maps (U, h, w, C), (U, K)."""
+    parts = (part.permute(0, 3, 1, 2).float() for part in maps.split(MAPS_AT_ONCE))
+    return torch.cat([F.adaptive_avg_pool2d(part, CODE_CELLS).flatten(1) for part in parts])
 
 
 def _differences(
@@ -181,6 +188,6 @@ def _differences(
     other = first[one] + (torch.rand(PAIRS, generator=generator) * length).long()
     parts = []
     for store, rows in seen:
-        maps = store.maps
-        parts.append(maps[rows[one]].float() - maps[rows[other]].float())
-    return torch.cat([part.flatten(1) for part in parts], dim=1)
+        maps = _pooled(store.maps)
+        parts.append(maps[rows[one]] - maps[rows[other]])
+    return torch.cat(parts, dim=1)

@@ -111,7 +111,10 @@ class LossConfig:
     is imitated, as in HG-DAgger."""
     recall_weight: float = 0.0
     """With --freeze-vision: weight of the recall loss, which teaches the memory to keep what has
-    been seen and is not seen now, without labels. 0: none; 2 is a good value."""
+    been seen and is not seen now, without labels. 0: none; 3 is a good value."""
+    recall_first: Suppress[int] = 0
+    """Steps by which the content memory learns from the recall loss alone, before the policy; 500 is a good
+    value for a new one."""
 
 
 @dataclass(frozen=True)

@@ -17,21 +17,22 @@ import tyro
 from lightning.fabric import Fabric
 from rich.console import Console
 
+from ttm.datasets.console import track
 from ttm.datasets.dataset import dataset_statistics, embed_instructions, require_motion
 from ttm.datasets.spec_inference import member_lines
 from ttm.policy.checkpoint import load_checkpoint
 from ttm.policy.cores.registry import core_name, core_to_dict
 from ttm.policy.errors import UserError
 from ttm.policy.policy import Policy
+from ttm.policy.sight import ContentMemory
 from ttm.policy.spec import checkpoint_path
 from ttm.sim.workers import usable_cores
-from ttm.training.batches import batch_source, reading_note
+from ttm.training.batches import BatchSource, batch_source, reading_note
 from ttm.training.config_file import config_path
 from ttm.training.console import say
 from ttm.training.data import Data, FeatureCache, open_data, predicted_statistics
 from ttm.training.distributed import Processes, launched, share_batch_norm, together
 from ttm.training.frozen_vision import freeze_vision
-from ttm.training.losses import RecallLoss, recalling_size
 from ttm.training.network import (
     chosen_network,
     policy_to_see_as,
@@ -42,6 +43,7 @@ from ttm.training.network import (
     with_chosen_parts,
 )
 from ttm.training.options import NO_WEIGHTS, TrainOptions, with_file, write_config
+from ttm.training.recall import RecallLoss, learn_memory, recalling_size
 from ttm.training.resume import (
     described,
     fingerprint,
@@ -219,6 +221,10 @@ def _trainer(
             torch.manual_seed(options.seed)
             weight = options.loss.recall_weight
             recall = RecallLoss(recalling_size(policy), source.recall.size, weight)
+            if options.loss.recall_first and not options.resume:
+                if not isinstance(policy.sight, ContentMemory):
+                    raise UserError("recall-first trains a content memory; give --sight content")
+                _learn_memory(policy, recall, source, data, steps=options.loss.recall_first)
         vectors = {**windows.vectors, "weights": source.loss_weights}
         shares = None if data.sets is None else data.sets.shares
         found = fingerprint("training", data.training, vectors)
@@ -240,6 +246,20 @@ def _trainer(
         "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
     }
     return Trainer(options, policy, source, errors, fabric, recall, info=info, facts=facts)
+
+
+def _learn_memory(
+    policy: Policy, recall: RecallLoss, source: BatchSource, data: Data, *, steps: int
+) -> None:
+    """Train the memory alone, before the policy."""
+    assert source.recall is not None
+    assert source.features is not None
+    instructions = torch.from_numpy(embed_instructions(list(data.training)))
+    lessons = learn_memory(
+        policy, recall, source.recall, source.features, instructions, steps=steps, seed=source.seed
+    )
+    for _ in track(lessons, "the memory learns to recall", total=steps):
+        pass
 
 
 def _errors(
