@@ -193,12 +193,14 @@ class ContentMemory(nn.Module):
         state: CoreState,
         episode_start: Tensor | None,
         condition: Tensor,
+        repeats: Tensor | None = None,
     ) -> tuple[Tensor, CoreState]:
         """Return the tokens, (B, T, 3 J, D), and the new memory.
 
         maps: (U, C, cells, cells), see `ttm.policy.policy.cells_of`. index: (B, T), which of them each
         tick sees. episode_start: (B, T) bool, True where the memory is emptied before the tick.
-        condition: (B, E), the code of the instruction.
+        condition: (B, E), the code of the instruction. repeats: (B, T), for how many ticks each frame
+        lasted; None for one each.
         """
         batch, ticks = index.shape
         maps = maps.index_select(0, index.flatten()).float()
@@ -211,7 +213,9 @@ class ContentMemory(nn.Module):
         logits = self.select(hidden).transpose(1, 2)  # (B * T, J, P)
         now = self._sums(logits, embedded).view(batch, ticks, -1, CHANNELS)
         strength = (logits.logsumexp(dim=-1) - self.keep).view(batch, ticks, -1)
-        stored, writes, state = self._write(now, strength, state, episode_start)
+        gate = (strength.sigmoid() * (1 + 2 * STRETCH) - STRETCH).clamp(0, MOST)
+        kept = torch.log1p(-gate) * (1 if repeats is None else repeats.unsqueeze(-1))
+        stored, writes, state = self._write(now, kept, state, episode_start)
         query = F.normalize(stored.flatten(0, 1)[..., :EMBEDDING] - mean, dim=-1, eps=1e-3)
         key = F.normalize(embedded - mean, dim=-1, eps=0.1)
         prior = self.prior.weight[0]
@@ -228,31 +232,26 @@ class ContentMemory(nn.Module):
         return torch.cat([weights @ embedded, weights @ self.positions], dim=-1)
 
     def _write(
-        self, now: Tensor, strength: Tensor, state: CoreState, episode_start: Tensor | None
+        self, now: Tensor, kept: Tensor, state: CoreState, episode_start: Tensor | None
     ) -> tuple[Tensor, Tensor, CoreState]:
         """Return the slots after each tick, (B, T, J, C), the number of writes, (B, T, J), and the memory.
 
-        now: (B, T, J, C). strength: (B, T, J), the logits of the gates.
+        now: (B, T, J, C). kept: (B, T, J), the logarithms of what each tick leaves of a slot.
         """
-        known = _known(strength, episode_start)  # (B, T, 1 + T)
-        gate = _gate(strength)
+        known = _known(kept, episode_start)  # (B, T, 1 + T)
+        gate = -torch.expm1(kept)
         counted = torch.cat([state[WRITES].unsqueeze(1), gate], dim=1)
         writes = known.to(counted.dtype) @ counted  # (B, T, J)
-        total = torch.log1p(-gate).cumsum(dim=1)  # the logarithm of what is kept of the first tick
-        kept = total.unsqueeze(2) - F.pad(total, (0, 0, 1, 0)).unsqueeze(1)  # (B, T, 1 + T, J)
+        total = kept.cumsum(dim=1)  # the logarithm of what is kept of the first tick
+        since = total.unsqueeze(2) - F.pad(total, (0, 0, 1, 0)).unsqueeze(1)  # (B, T, 1 + T, J)
         written = torch.cat([torch.ones_like(gate[:, :1]), gate], dim=1)
-        weight = kept.masked_fill(~known.unsqueeze(-1), float("-inf")).exp() * written.unsqueeze(1)
+        weight = since.masked_fill(~known.unsqueeze(-1), float("-inf")).exp() * written.unsqueeze(1)
         value = torch.cat([state[STORED].unsqueeze(1), now], dim=1)
         stored = torch.einsum("btsj,bsjc->btjc", weight, value)
         return stored, writes, {STORED: stored[:, -1], WRITES: writes[:, -1]}
 
 
 Sight = SightMemory | ContentMemory
-
-
-def _gate(strength: Tensor) -> Tensor:
-    """Return the gate, in [0, `MOST`], of its logit."""
-    return (strength.sigmoid() * (1 + 2 * STRETCH) - STRETCH).clamp(0, MOST)
 
 
 def cell_colours(images: Tensor, cells: int) -> Tensor:

@@ -35,6 +35,8 @@ def recalling_size(policy: Policy) -> int:
 HIDDEN_SIZE = 256
 EPISODES, LONGEST, LEARNING_RATE = 48, 32, 2e-3
 """Of `learn_memory`: episodes in a batch, the most ticks of each, and the peak learning rate."""
+LASTING, LONGEST_FRAME = 0.3, 100.0
+"""Of its ticks: the portion that last longer, up to so many times."""
 RECALL = ("recall", "recall_ratio")
 """The names of the results of `RecallLoss`."""
 
@@ -180,7 +182,12 @@ def learn_memory(
         wanted, seen = targets.at(ticks.clamp_min(0)), store.at(rows[ticks.clamp_min(0)])
         with torch.no_grad():
             code = policy.instruction_code(instructions[drawn])
-        tokens, _ = memory(seen.maps, seen.index, memory.initial_state(EPISODES), None, code)
+        # A frame that lasts asks the gates to be closed where nothing is worth keeping.
+        lasting = torch.rand(ticks.shape, generator=generator) < LASTING
+        longer = LONGEST_FRAME ** torch.rand(ticks.shape, generator=generator)
+        repeats = torch.where(lasting, longer, 1.0)
+        empty = memory.initial_state(EPISODES)
+        tokens, _ = memory(seen.maps, seen.index, empty, None, code, repeats)
         held = tokens.unflatten(2, (len(SOURCES), -1))[:, :, SOURCES.index(SEEN)].flatten(2)
         losses = recall(held, wanted, (ticks >= 0) & ~wanted[..., 0].isnan())
         optimizer.zero_grad()

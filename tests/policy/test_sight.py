@@ -24,7 +24,16 @@ from ttm.policy import (
 )
 from ttm.policy.config import SIGHT_CELLS
 from ttm.policy.inputs import FeatureMaps
-from ttm.policy.sight import EMBEDDING, LOG_WEIGHT, MEAN, SOURCES, SightMemory, cell_colours
+from ttm.policy.policy import cells_of
+from ttm.policy.sight import (
+    EMBEDDING,
+    LOG_WEIGHT,
+    MEAN,
+    SOURCES,
+    STORED,
+    ContentMemory,
+    SightMemory,
+)
 
 WIDTH, SELECTORS = 24, 3
 
@@ -122,9 +131,65 @@ def test_the_gradient_of_the_last_tick_reaches_the_first(sight: SightMemory) -> 
     assert of_ticks[0] > 0.1 * of_ticks[-2]
 
 
+CHANNELS, CONDITION = 5, 7
+
+
 @pytest.fixture
-def sighted(spec: PolicySpec, config: PolicyConfig) -> Policy:
-    return Policy(spec, replace(config, sight_tokens=2)).eval()
+def content() -> ContentMemory:
+    made = ContentMemory(WIDTH, SELECTORS, CHANNELS, CONDITION, cells=4).eval()
+    with torch.no_grad():
+        made.keep.sub_(2.0)  # so that gates are half open
+    return made
+
+
+def test_slots_are_written_at_once_as_tick_by_tick(content: ContentMemory) -> None:
+    maps, index = torch.randn(4, CHANNELS, 4, 4), torch.randint(0, 4, (2, 7))
+    starts = torch.zeros(2, 7, dtype=torch.bool)
+    starts[:, 0] = starts[1, 4] = True
+    code = torch.randn(2, CONDITION)
+    state = {name: value + 0.3 for name, value in content.initial_state(2).items()}
+    with torch.no_grad():
+        tokens, last = content(maps, index, state, starts, code)
+        for tick in range(7):
+            now = slice(tick, tick + 1)
+            if starts[:, tick].any():
+                empty = content.initial_state(2)
+                reset = starts[:, tick]
+                state = {
+                    n: torch.where(reset.view(2, *[1] * (v.dim() - 1)), empty[n], v)
+                    for n, v in state.items()
+                }
+            one, state = content(maps, index[:, now], state, None, code)
+            assert_same_but_rounding(one, tokens[:, now])
+    for name, value in last.items():
+        assert_same_but_rounding(value, state[name])
+
+
+def test_a_frame_that_lasts_is_one_that_repeats(content: ContentMemory) -> None:
+    maps, code = torch.randn(3, CHANNELS, 4, 4), torch.randn(1, CONDITION)
+    with torch.no_grad():
+        index = torch.tensor([[0, 1, 1, 1, 1, 2]])
+        _, every = content(maps, index, content.initial_state(1), None, code)
+        lasting = torch.tensor([[1.0, 4.0, 1.0]])
+        _, once = content(
+            maps, torch.arange(3)[None], content.initial_state(1), None, code, lasting
+        )
+    assert_same_but_rounding(once[STORED], every[STORED])
+
+
+def test_closed_slots_keep_what_they_hold_to_the_bit(content: ContentMemory) -> None:
+    """However many ticks pass: a gate that is nearly shut is shut."""
+    with torch.no_grad():
+        content.keep.add_(12.0)
+        state = {name: torch.randn_like(value) for name, value in content.initial_state(1).items()}
+        index, code = torch.randint(0, 4, (1, 2000)), torch.randn(1, CONDITION)
+        _, last = content(torch.randn(4, CHANNELS, 4, 4), index, state, None, code)
+    assert torch.equal(last[STORED], state[STORED])
+
+
+@pytest.fixture(params=["colours", "content"])
+def sighted(spec: PolicySpec, config: PolicyConfig, request: pytest.FixtureRequest) -> Policy:
+    return Policy(spec, replace(config, sight_tokens=2, sight=request.param)).eval()
 
 
 def test_a_policy_with_sight_runs_ticks_and_windows_alike(
@@ -145,7 +210,11 @@ def test_its_colours_can_be_given_as_well_as_its_frames(
 ) -> None:
     inputs = make_inputs(2, 3)
     frames = inputs.images[sighted.spec.cameras[0].name].flatten(0, 1)
-    colours = FeatureMaps(cell_colours(frames, SIGHT_CELLS), torch.arange(6).view(2, 3))
+    assert sighted.sight is not None
+    assert sighted.vision is not None
+    colours = FeatureMaps(
+        cells_of(sighted.sight, sighted.vision, frames), torch.arange(6).view(2, 3)
+    )
     with torch.no_grad():
         expected, _ = sighted(inputs)
         torch.testing.assert_close(sighted(replace(inputs, colours=colours))[0], expected)

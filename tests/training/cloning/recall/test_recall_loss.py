@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,10 +12,12 @@ import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from ttm.datasets import EpisodeDataset, EpisodeWriter, open_dataset
+from ttm.datasets.dataset import embed_instructions
+from ttm.datasets.windows import stand_stills
 from ttm.policy import PRESETS, Policy, PolicySpec, UserError, load_checkpoint
 from ttm.training.data import FeatureCache
 from ttm.training.frozen_vision import EpisodeFeatures, tick_codes
-from ttm.training.losses import RecallLoss
+from ttm.training.recall import RecallLoss, RecallTargets, learn_memory, recalling_size
 from ttm.training.train import TrainCommand
 
 TICKS = 6
@@ -44,41 +47,59 @@ def features_of(episodes: EpisodeDataset, spec: PolicySpec) -> EpisodeFeatures:
     return FeatureCache(Policy(spec, PRESETS["tiny"]), spec.cameras).features(episodes)
 
 
-def test_codes_are_white_and_tell_scenes_apart(cue: Path, spec: PolicySpec) -> None:
+def test_codes_tell_scenes_apart(cue: Path, spec: PolicySpec) -> None:
     episodes = open_dataset(cue)
-    codes = tick_codes(features_of(episodes, spec), [TICKS] * 12, seed=0)
+    seen = features_of(episodes, spec).seen(by_sight=False)
+    codes = tick_codes(seen, [TICKS] * 12, seed=0)
     assert codes.shape == (12 * TICKS, 3)  # three directions: from each first frame to the other
-    assert torch.equal(codes, tick_codes(features_of(episodes, spec), [TICKS] * 12, seed=0))
+    assert torch.equal(codes, tick_codes(seen, [TICKS] * 12, seed=0))
     by_episode = codes.view(12, TICKS, 3)
     torch.testing.assert_close(by_episode[:, 1:], by_episode[:1, 1:2].expand(12, TICKS - 1, 3))
     shown = by_episode[:, 0] - by_episode[:, 1]
     torch.testing.assert_close(shown[0], shown[3])
     assert min(float((shown[0] - shown[i]).norm()) for i in (1, 2)) > 1
     pairs = (by_episode[:, :, None] - by_episode[:, None]).reshape(-1, 3)
-    spread = pairs.T @ pairs / len(pairs)
-    assert spread.diagonal().tolist() == pytest.approx([1, 1, 1], rel=0.15)
-    assert float((spread - spread.diagonal().diag()).abs().max()) < 0.15
+    spread = (pairs.T @ pairs / len(pairs)).diagonal()
+    assert float(spread.max()) == pytest.approx(1, rel=0.15)
 
 
 def test_episodes_in_which_nothing_changes_are_told(tmp_path: Path, spec: PolicySpec) -> None:
     episodes = open_dataset(written(tmp_path, spec, [3, 3]))
     with pytest.raises(UserError, match="needs frames that differ within an episode"):
-        tick_codes(features_of(episodes, spec), [TICKS] * 2, seed=0)
+        tick_codes(features_of(episodes, spec).seen(by_sight=False), [TICKS] * 2, seed=0)
 
 
 def test_padding_does_not_count() -> None:
     torch.manual_seed(0)
-    loss, outputs, targets = RecallLoss(8, 4, 2.0), torch.randn(2, 3, 5, 8), torch.randn(2, 3, 4)
+    loss, outputs, targets = RecallLoss(8, 4, 2.0), torch.randn(2, 3, 8), torch.randn(2, 3, 4)
     valid = torch.tensor([[True, True, False], [True, True, True]])
     before = loss(outputs, targets, valid)
     changed = torch.where(valid[..., None], targets, 100.0)
     after = loss(outputs, changed, valid)
     assert torch.equal(before["recall"], after["recall"])
     assert before["recall_ratio"] > 0
-    told = loss.mlp(outputs.mean(dim=2))
+    told = loss.mlp(outputs)
     nothing = torch.nn.functional.smooth_l1_loss(torch.zeros_like(targets[valid]), targets[valid])
     error = torch.nn.functional.smooth_l1_loss(told[valid], targets[valid])
     torch.testing.assert_close(before["recall_ratio"], error / nothing)
+
+
+def test_a_content_memory_learns_to_recall_alone(cue: Path, spec: PolicySpec) -> None:
+    episodes, config = open_dataset(cue), replace(PRESETS["tiny"], sight_tokens=2, sight="content")
+    torch.manual_seed(0)
+    policy = Policy(spec, config)
+    features = FeatureCache(policy, spec.cameras).features(episodes)
+    before = {name: value.clone() for name, value in policy.state_dict().items()}
+    codes = tick_codes(features.seen(by_sight=True), [TICKS] * 12, seed=0)
+    targets = RecallTargets(codes, [TICKS] * 12, stand_stills(episodes))
+    recall = RecallLoss(recalling_size(policy), targets.size, 1.0)
+    instructions = torch.from_numpy(embed_instructions(list(episodes)))
+    lessons = learn_memory(policy, recall, targets, features, instructions, steps=60, seed=0)
+    ratios = list(lessons)
+    assert ratios[0] > 0.8
+    assert ratios[-1] < 0.5
+    changed = {n for n, v in policy.state_dict().items() if not torch.equal(v, before[n])}
+    assert {name.split(".")[0] for name in changed} == {"sight"}
 
 
 @pytest.mark.parametrize(("core", "remembers"), [("lstm", True), ("none", False)])
@@ -109,6 +130,8 @@ def test_the_ratio_falls_where_there_is_a_memory(
     events.Reload()
     ratios = [event.value for event in events.Scalars("train/recall_ratio")]
     assert ratios[0] > 0.6
-    assert (ratios[-1] < 0.3) == remembers
+    print(ratios)
+    # What all scenes have in common needs no memory.
+    assert (ratios[-1] < 0.15) == remembers
     policy, _ = load_checkpoint(training.out / "last.safetensors")
     assert not any("recall" in name for name in policy.state_dict())

@@ -1,51 +1,71 @@
-"""The targets of the recall loss: what was seen and is not seen now."""
+"""The targets of the recall loss: what was seen within a stand-still and is not seen now."""
 
 from __future__ import annotations
 
 import pytest
 import torch
 
-from ttm.training.losses import RecallTargets
+from ttm.training.recall import RecallTargets
+
+LENGTHS = [5, 3]
+STANDS = torch.tensor([0, 0, 0, 1, 1, 2, 2, 3])
+"""The first episode moves after its third tick, the second one before its last."""
 
 
 @pytest.fixture
 def codes() -> torch.Tensor:
     """Codes (ticks, C) of two episodes of five and three ticks, with small numbers."""
-    return torch.randint(-4, 5, (8, 3), generator=torch.Generator().manual_seed(0)).float()
+    return torch.randn(8, 3, generator=torch.Generator().manual_seed(0))
 
 
-def by_hand(codes: torch.Tensor, first: int, tick: int) -> list[float]:
-    """The difference of largest magnitude between codes (ticks, C) since `first` and that of `tick`."""
-    found = []
-    for dimension in range(codes.shape[1]):
-        differences = [
-            float(codes[s, dimension] - codes[tick, dimension]) for s in range(first, tick + 1)
-        ]
-        found.append(max(differences, key=abs))
-    return found
+def by_hand(codes: torch.Tensor, first: int, tick: int) -> torch.Tensor:
+    """The difference to `tick` of the farthest code of the same stand-still since `first`."""
+    same = [s for s in range(first, tick + 1) if STANDS[s] == STANDS[tick]]
+    if len(same) == 1:
+        return torch.full((codes.shape[1],), torch.nan)
+    differences = [codes[s] - codes[tick] for s in same]
+    return max(differences, key=lambda each: float(each.norm()))
 
 
-def test_targets_are_the_largest_differences_with_their_sign(codes: torch.Tensor) -> None:
-    targets = RecallTargets(codes, [5, 3])
-    found = targets.at(torch.arange(5)[None])
-    expected = [by_hand(codes, 0, tick) for tick in range(5)]
-    # Where a rise and a fall are equally large, either sign is right.
-    assert found[0].abs().tolist() == [[abs(v) for v in row] for row in expected]
-    assert not found[0, 0].any()
-    assert (found < 0).any()
-    assert (found > 0).any()
-    clear = torch.tensor([[0.0], [3.0], [1.0]])
-    assert RecallTargets(clear, [3]).at(torch.arange(3)[None])[0, :, 0].tolist() == [0, -3, 2]
+def assert_equal(found: torch.Tensor, expected: torch.Tensor) -> None:
+    torch.testing.assert_close(found, expected, rtol=0, atol=0, equal_nan=True)
 
 
-def test_the_past_begins_with_the_window_or_with_the_episode(codes: torch.Tensor) -> None:
-    targets = RecallTargets(codes, [5, 3])
-    window = torch.tensor([[2, 3, 4], [6, 7, 7]])
-    fresh, carried = targets.at(window), targets.at(window, whole_past=True)
-    for row, (fresh_start, episode_start) in enumerate(((2, 0), (6, 5))):
-        for place, tick in enumerate(window[row].tolist()):
-            expected = torch.tensor(by_hand(codes, fresh_start, tick))
-            assert torch.equal(fresh[row, place].abs(), expected.abs())
-            expected = torch.tensor(by_hand(codes, episode_start, tick))
-            assert torch.equal(carried[row, place].abs(), expected.abs())
-    assert not torch.equal(fresh, carried)
+def test_the_past_begins_with_stand_still_window_and_episode(codes: torch.Tensor) -> None:
+    targets = RecallTargets(codes, LENGTHS, STANDS)
+    window = torch.tensor([[0, 1, 2, 3, 4], [1, 2, 3, 4, 4]])
+    for whole_past in (False, True):
+        found = targets.at(window, whole_past=whole_past)
+        for row in range(2):
+            first = 0 if whole_past else int(window[row, 0])
+            for place, tick in enumerate(window[row, :4].tolist()):
+                assert_equal(found[row, place], by_hand(codes, first, tick))
+    assert_equal(
+        targets.at(torch.tensor([[5, 6, 7]]))[0, :, 0].isnan(), torch.tensor([True, False, True])
+    )
+
+
+def test_what_is_still_seen_is_no_target() -> None:
+    codes = torch.tensor([[0.0], [3.0], [3.0]])
+    found = RecallTargets(codes, [3], torch.zeros(3)).at(torch.arange(3)[None])[0, :, 0]
+    assert_equal(found, torch.tensor([torch.nan, -3.0, -3.0]))
+
+
+def test_a_robot_that_never_stands_is_asked_within_its_episodes(codes: torch.Tensor) -> None:
+    targets = RecallTargets(codes, LENGTHS, torch.arange(8))
+    first = targets.at(torch.arange(8)[None])[0, :, 0].isnan().nonzero()[:, 0].tolist()
+    assert first == [0, 5]
+
+
+def test_the_longest_stand_still_of_each_episode(codes: torch.Tensor) -> None:
+    found = RecallTargets(codes, LENGTHS, STANDS).longest_stands()
+    assert [each.tolist() for each in found] == [[0, 1, 2], [5, 6]]
+
+
+def test_a_long_past_is_searched_in_parts(
+    codes: torch.Tensor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    window = torch.arange(5)[None]
+    whole = RecallTargets(codes, LENGTHS, STANDS).at(window)
+    monkeypatch.setattr("ttm.training.recall.ROWS_AT_ONCE", 2)
+    assert_equal(RecallTargets(codes, LENGTHS, STANDS).at(window), whole)
