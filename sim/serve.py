@@ -12,22 +12,24 @@ import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Annotated, Any
+from typing import Any
 
 from aiohttp import WSMsgType, web
-from tyro.conf import arg
 
 from ttm.policy.actor import Runner, load_runner
-from ttm.policy.config import ACTOR_HELP
 from ttm.policy.engines import cpu_threads
-from ttm.policy.errors import UserError, require_instruction
+from ttm.policy.errors import (
+    UserError,
+    options,
+    require_at_least,
+    require_at_most,
+    require_instruction,
+)
 from ttm.policy.language import embed_instruction
 from ttm.policy.remote import RESERVED, TOKEN, decode, encode
 from ttm.policy.runner import PolicyRunner
 from ttm.policy.snapshot import MOST_BYTES
 from ttm.policy.spec import SHIPPED, checkpoint_path, default_checkpoint, read_checkpoint_spec
-
-ACTOR = arg(help=ACTOR_HELP)
 
 
 @dataclass(frozen=True)
@@ -44,8 +46,7 @@ class ServeCommand:
     """
 
     checkpoint: str = SHIPPED
-    """A .safetensors file; or shipped."""
-    actor: Annotated[str | None, ACTOR] = None
+    """A .safetensors file; shipped; or, with a colon in it, an actor as ttm evaluate --actor takes it."""
     device: str = "cpu"
     """Torch device of a checkpoint's network, such as cpu or cuda."""
     port: int = 8000
@@ -53,14 +54,17 @@ class ServeCommand:
 
     def run(self) -> int:
         """Serve until Ctrl-C."""
+        require_at_least(0, options(self, "port"))
+        require_at_most(65535, options(self, "port"))
         make: Callable[[], Runner]
         with cpu_threads(1):
-            if self.actor is None:
+            if ":" in self.checkpoint:
+                spec = read_checkpoint_spec(default_checkpoint())
+                make = partial(load_runner, self.checkpoint, spec)
+            else:
                 path = checkpoint_path(self.checkpoint)
                 first = PolicyRunner.from_checkpoint(path, device=self.device)
                 make = partial(copy.copy, first)  # its state is replaced, and never changed
-            else:
-                make = partial(load_runner, self.actor, read_checkpoint_spec(default_checkpoint()))
             server = PolicyServer(make, os.environ.get(TOKEN, ""))
             asyncio.run(server.serve(self.port, lambda url: print(f"serving at {url}", flush=True)))
         return 0
@@ -86,7 +90,10 @@ class PolicyServer:
         await runner.setup()
         try:
             host = "0.0.0.0" if self._token else "127.0.0.1"
-            await web.TCPSite(runner, host, port).start()
+            try:
+                await web.TCPSite(runner, host, port).start()
+            except OSError as error:
+                raise UserError(f"--port {port} ({error.strerror}); give another one") from error
             ready(f"ws://{host}:{runner.addresses[0][1]}")
             await asyncio.Event().wait()
         finally:

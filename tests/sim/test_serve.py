@@ -36,7 +36,7 @@ from ttm.policy import (
 from ttm.policy.errors import ObservationError, PolicyUnreachable
 from ttm.policy.remote import TOKEN, RemoteRunner, decode, encode
 from ttm.sim.kitchen.spec import SPEC
-from ttm.sim.serve import PolicyServer
+from ttm.sim.serve import PolicyServer, ServeCommand
 
 CAN, BOX = "pick up the red can", "pick up the blue box"
 TICKS = 1000
@@ -236,7 +236,7 @@ class Sleepy:
         pass
 
     def act(self, observation: Any) -> np.ndarray:
-        if observation["head"].all():
+        if observation["head"].any():
             self.fault()
         return np.zeros(SPEC.action_size, np.float32)
 
@@ -245,11 +245,12 @@ def _raise() -> None:
     raise RuntimeError("out of memory")
 
 
-@pytest.mark.parametrize("fault", ["slow", "broken"])
+@pytest.mark.parametrize("fault", ["hangs", "broken"])
 def test_after_a_fault_nothing_moves_until_a_new_episode_begins(serve: Serve, fault: str) -> None:
     actor, rng = Sleepy(), np.random.default_rng(5)
-    actor.fault = (lambda: time.sleep(0.6)) if fault == "slow" else _raise
-    there = load_runner(serve(lambda: ActorRunner(actor, SPEC)), SPEC, timeout_s=0.3)
+    over = threading.Event()
+    actor.fault = over.wait if fault == "hangs" else _raise
+    there = load_runner(serve(lambda: ActorRunner(actor, SPEC)), SPEC, timeout_s=3.0)
     there.reset(CAN)
     bright = observation(rng)
     dark = {**bright, "head": np.zeros_like(bright["head"])}
@@ -263,7 +264,7 @@ def test_after_a_fault_nothing_moves_until_a_new_episode_begins(serve: Serve, fa
             there.step(dark)
     with pytest.raises(UserError):
         there.erase_memory()
-    time.sleep(0.4)
+    over.set()
     there.reset(CAN)
     there.step(dark)
     assert there.tick == 1
@@ -294,6 +295,14 @@ def test_the_command_serves_and_a_killed_server_is_noticed_at_once(
     assert time.monotonic() - begun_s < 15  # and not the 30 s of the time-out
     with pytest.raises(UserError):
         there.reset(CAN)
+
+
+def test_a_port_that_is_taken_is_named(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(Path(__file__).parent))
+    port = int(serve().rpartition(":")[2])
+    for wrong in (port, 70_000):
+        with pytest.raises(UserError, match=str(wrong)):
+            ServeCommand(port=wrong, checkpoint="own_policy:OwnPolicy").run()
 
 
 def test_without_a_server_the_address_is_named() -> None:
