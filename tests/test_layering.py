@@ -62,13 +62,13 @@ LINES = {
     "ttm.policy": 8_000,
     "ttm.datasets": 8_960,
     "ttm.sim": 7_240,
-    "ttm.training": 12_200,
+    "ttm.training": 12_320,
     "ttm_policy": 13_420,
 }
 """Package -> the lines that its files may have together."""
-MOST_CODE, MOST_FILES, LEAST_MEDIAN = 34_100, 240, 130
+MOST_CODE, MOST_FILES, LEAST_MEDIAN = 34_200, 240, 130
 LONGEST_FILE, LONGEST_CHAIN, MOST_SINGLE_IMPORTERS = 900, 14, 60
-MOST_OPTIONS = 360
+MOST_OPTIONS = 350
 PLACES_TO_ADD = (
     "ttm.policy.cores.",
     "ttm.datasets.formats.",

@@ -45,9 +45,8 @@ from ttm.sim.workers import usable_cores
 from ttm.training.augmentation import ImageChanges
 from ttm.training.distributed import Processes
 from ttm.training.frozen_vision import EpisodeFeatures, tick_codes
-from ttm.training.losses import TrainingBatch
+from ttm.training.losses import RecallTargets, TrainingBatch
 from ttm.training.options import AugmentationConfig, InputDropoutConfig, LossConfig, TrainOptions
-from ttm.training.recall import RecallTargets
 from ttm.training.resume import read_header
 from ttm.training.run_log import resume_path
 

@@ -115,10 +115,16 @@ class EpisodeFeatures:
             return [self.colours]
         return [(self.stores[name], rows) for name, rows in self.rows.items()]
 
+    def by_sight(self, ticks: Tensor) -> FeatureMaps:
+        """Return what the sight memory sees at dataset ticks (B, T)."""
+        assert self.colours is not None
+        store, rows = self.colours
+        return store.at(rows[ticks])
+
     def into(self, inputs: PolicyInputs, ticks: Tensor) -> PolicyInputs:
         """Return `inputs` with the features of dataset ticks (B, T)."""
         features = {name: self.stores[name].at(rows[ticks]) for name, rows in self.rows.items()}
-        colours = None if self.colours is None else self.colours[0].at(self.colours[1][ticks])
+        colours = None if self.colours is None else self.by_sight(ticks)
         return replace(inputs, features=features, colours=colours)
 
 

@@ -33,6 +33,7 @@ from ttm.training.console import say
 from ttm.training.data import Data, FeatureCache, open_data, predicted_statistics
 from ttm.training.distributed import Processes, launched, share_batch_norm, together
 from ttm.training.frozen_vision import freeze_vision
+from ttm.training.losses import RecallLoss, learn_memory, recalling_size
 from ttm.training.network import (
     chosen_network,
     policy_to_see_as,
@@ -43,7 +44,6 @@ from ttm.training.network import (
     with_chosen_parts,
 )
 from ttm.training.options import NO_WEIGHTS, TrainOptions, with_file, write_config
-from ttm.training.recall import RecallLoss, learn_memory, recalling_size
 from ttm.training.resume import (
     described,
     fingerprint,
@@ -255,9 +255,8 @@ def _learn_memory(
     assert source.recall is not None
     assert source.features is not None
     instructions = torch.from_numpy(embed_instructions(list(data.training)))
-    lessons = learn_memory(
-        policy, recall, source.recall, source.features, instructions, steps=steps, seed=source.seed
-    )
+    parts = policy, recall, source.recall, source.features.by_sight, instructions
+    lessons = learn_memory(*parts, steps=steps, seed=source.seed)
     for _ in track(lessons, "the memory learns to recall", total=steps):
         pass
 

@@ -26,9 +26,8 @@ from ttm.policy.files import write_json
 from ttm.policy.policy import Policy
 from ttm.training.batches import BatchSource
 from ttm.training.distributed import Processes, shares
-from ttm.training.losses import TrainingBatch, cloning_losses, weight_sums
+from ttm.training.losses import RecallLoss, TrainingBatch, cloning_losses, weight_sums
 from ttm.training.options import OptimizerConfig, TrainOptions
-from ttm.training.recall import RecallLoss
 from ttm.training.resume import TrainingProgress, load_memory, load_resume, save_resume
 from ttm.training.run_log import BEST, LAST, RESULT, RunLog, resume_path, save_step
 from ttm.training.runtime import Interruption

@@ -17,7 +17,7 @@ from ttm.datasets.windows import stand_stills
 from ttm.policy import PRESETS, Policy, PolicySpec, UserError, load_checkpoint
 from ttm.training.data import FeatureCache
 from ttm.training.frozen_vision import EpisodeFeatures, tick_codes
-from ttm.training.recall import RecallLoss, RecallTargets, learn_memory, recalling_size
+from ttm.training.losses import RecallLoss, RecallTargets, learn_memory, recalling_size
 from ttm.training.train import TrainCommand
 
 TICKS = 6
@@ -94,7 +94,9 @@ def test_a_content_memory_learns_to_recall_alone(cue: Path, spec: PolicySpec) ->
     targets = RecallTargets(codes, [TICKS] * 12, stand_stills(episodes))
     recall = RecallLoss(recalling_size(policy), targets.size, 1.0)
     instructions = torch.from_numpy(embed_instructions(list(episodes)))
-    lessons = learn_memory(policy, recall, targets, features, instructions, steps=60, seed=0)
+    lessons = learn_memory(
+        policy, recall, targets, features.by_sight, instructions, steps=60, seed=0
+    )
     ratios = list(lessons)
     assert ratios[0] > 0.8
     assert ratios[-1] < 0.5

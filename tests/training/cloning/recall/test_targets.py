@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from ttm.training.recall import RecallTargets
+from ttm.training.losses import RecallTargets
 
 LENGTHS = [5, 3]
 STANDS = torch.tensor([0, 0, 0, 1, 1, 2, 2, 3])
@@ -67,5 +67,5 @@ def test_a_long_past_is_searched_in_parts(
 ) -> None:
     window = torch.arange(5)[None]
     whole = RecallTargets(codes, LENGTHS, STANDS).at(window)
-    monkeypatch.setattr("ttm.training.recall.ROWS_AT_ONCE", 2)
+    monkeypatch.setattr("ttm.training.losses.ROWS_AT_ONCE", 2)
     assert_equal(RecallTargets(codes, LENGTHS, STANDS).at(window), whole)
