@@ -34,7 +34,7 @@ class PolicyActor:
     @property
     def policy(self) -> Policy | None:
         """The network; None of a policy of another maker."""
-        return self.runner.policy if isinstance(self.runner, PolicyRunner) else None
+        return getattr(self.runner, "policy", None)
 
     def embedding(self, instruction: str) -> np.ndarray | None:
         """Return the embedding, (L,), of an instruction that the policy does not know itself."""
