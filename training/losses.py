@@ -229,8 +229,7 @@ class RecallTargets:
 
     At tick t it is c_s - c_t, where c are the codes of ticks, and s is the tick before t of the same
     stand-still whose code is farthest from c_t. While the robot stands, what changes is the world and not
-    the view of it. A tick at which a stand-still begins has no target, which NaN marks. A robot that
-    never stands still is taken to stand in every episode.
+    the view of it. A tick at which a stand-still begins has no target, which NaN marks.
     """
 
     def __init__(self, codes: Tensor, lengths: Sequence[int], stands: Tensor) -> None:
@@ -240,8 +239,6 @@ class RecallTargets:
         """
         self.codes, self._stands = codes, stands
         self._episodes = torch.repeat_interleave(torch.tensor(lengths))
-        if not ((stands.diff() == 0) & (self._episodes.diff() == 0)).any():
-            self._stands = self._episodes
         starts = torch.tensor([0, *lengths[:-1]]).cumsum(0)
         parts = zip(
             starts, codes.split(list(lengths)), self._stands.split(list(lengths)), strict=True

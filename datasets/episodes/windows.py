@@ -93,10 +93,13 @@ def tick_weights(
 def stand_stills(episodes: EpisodeDataset) -> Tensor:
     """Return a number for each dataset tick, (num_ticks,) int64, equal for ticks of one stand-still.
 
-    Ticks of one episode are of one stand-still if no proprioception moves between them.
+    Ticks of one episode are of one stand-still if no proprioception moves between them. If no robot ever
+    stands, it is taken to stand in every episode.
     """
     spread = dataset_statistics(episodes)
     moves = [np.append(True, _moves(episode, spread)[:-1]) for episode in episodes]
+    if all(each.all() for each in moves):
+        moves = [np.arange(len(each)) == 0 for each in moves]
     return torch.from_numpy(np.concatenate(moves).cumsum())
 
 

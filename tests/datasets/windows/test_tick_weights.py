@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from ttm.datasets import EpisodeDataset, EpisodeWriter, check_dataset, open_dataset, tick_weights
-from ttm.datasets.windows import starts_after_standing
+from ttm.datasets.windows import stand_stills, starts_after_standing
 from ttm.policy import UserError
 
 STANDS_UNTIL = 5
@@ -140,3 +140,22 @@ def test_episodes_of_which_nothing_would_be_learned_are_refused(write, tmp_path)
     write("a.hdf5", (0.0,) * 10)
     with pytest.raises(UserError, match="has a weight above 0"):
         tick_weights(open_dataset(tmp_path))
+
+
+def test_ticks_of_one_stand_still_have_one_number(tmp_path, spec, observation, action):
+    """The robot moves after the third tick of the first episode, and at every tick of the second."""
+    joints = [[0, 0, 0, 1, 1], [0, 1, 2]]
+    for number, places in enumerate(joints):
+        with EpisodeWriter(tmp_path / f"{number}.hdf5", spec) as writer:
+            for tick, place in enumerate(places):
+                seen = {**observation(0), **moved(spec, place)}
+                writer.append(seen, action(tick), timestamp_s=0.2 * tick)
+            writer.finish(instruction="wait", embedding=np.ones(384))
+    episodes = open_dataset(tmp_path)
+    assert stand_stills(episodes).tolist() == [1, 1, 1, 2, 2, 3, 4, 5]
+    restless = EpisodeDataset([episodes[1], episodes[1]], episodes.spec, source="it")
+    assert stand_stills(restless).tolist() == [1, 1, 1, 2, 2, 2], "it never stands"
+
+
+def moved(spec, place):
+    return {v.name: np.full(v.size, place, np.float32) for v in spec.proprioception}

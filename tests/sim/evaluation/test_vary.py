@@ -72,7 +72,14 @@ def test_each_dimension_is_evaluated_beside_the_plain_condition(
 ) -> None:
     names = inspect_env(KITCHEN).variations
     command = EvaluateCommand(
-        tmp_path, "expert", "pick", episodes=1, workers=1, videos=0, max_ticks=1, vary=("each=2",)
+        tmp_path,
+        "expert",
+        task="pick",
+        episodes=1,
+        workers=1,
+        videos=0,
+        max_ticks=1,
+        vary=("each=2",),
     )
     assert command.run() == 0
     folders = {"live", *(f"live_{name}=2" for name in names)}

@@ -51,12 +51,6 @@ def test_what_is_still_seen_is_no_target() -> None:
     assert_equal(found, torch.tensor([torch.nan, -3.0, -3.0]))
 
 
-def test_a_robot_that_never_stands_is_asked_within_its_episodes(codes: torch.Tensor) -> None:
-    targets = RecallTargets(codes, LENGTHS, torch.arange(8))
-    first = targets.at(torch.arange(8)[None])[0, :, 0].isnan().nonzero()[:, 0].tolist()
-    assert first == [0, 5]
-
-
 def test_the_longest_stand_still_of_each_episode(codes: torch.Tensor) -> None:
     found = RecallTargets(codes, LENGTHS, STANDS).longest_stands()
     assert [each.tolist() for each in found] == [[0, 1, 2], [5, 6]]
