@@ -127,6 +127,17 @@ def test_inputs_that_are_strided_or_frozen() -> None:
     assert layer(x).grad_fn.next_functions[0][0] is None  # no gradient is computed for x
 
 
+@needs_onednn
+@pytest.mark.usefixtures("always")
+def test_rows_of_a_larger_matrix_are_copied_before_their_products() -> None:
+    """For such rows oneDNN took seconds in place of milliseconds."""
+    rows = torch.randn(6, 40, requires_grad=True)[:, 8:16]
+    out = QuickLinear(8, 4)(rows)
+    kept = out.grad_fn.saved_tensors[0]  # type: ignore[union-attr]
+    assert torch.equal(kept, rows)
+    assert kept.is_contiguous()
+
+
 @pytest.mark.usefixtures("always")
 def test_other_modes_precisions_and_vectors_are_left_to_pytorch() -> None:
     layer = QuickLinear(8, 4)
