@@ -78,7 +78,7 @@ def test_what_lies_beyond_the_end_of_the_episode_does_not_count(
 def test_each_action_of_a_chunk_is_learned(policy: Policy, batch: TrainingBatch) -> None:
     optimizer = torch.optim.Adam(policy.action_head.parameters(), lr=1e-2)
     with torch.no_grad():
-        outputs, _ = policy.core_outputs(batch.inputs)
+        outputs, _ = policy.core_outputs(policy.core_inputs(batch.inputs)[0])
     for _ in range(150):
         raw = policy.action_head(outputs)
         losses = policy.loss(raw, batch.actions, valid=batch.tick_weights > 0)
