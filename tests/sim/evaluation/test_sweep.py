@@ -111,7 +111,9 @@ def test_a_sweep_is_compared_with_another_evaluation(
 ) -> None:
     assert sweep((2,), (LIVE,), out=tmp_path / "first").run() == 0
     assert sweep((2, 6), (LIVE,), out=tmp_path / "all", against=tmp_path / "first").run() == 0
-    assert re.search(r"recall .*first, gap 2 +live, gap 2 +3 +0 +0 +0 +\+0% +1", capsys.readouterr().out)
+    assert re.search(
+        r"recall .*first, gap 2 +live, gap 2 +3 +0 +0 +0 +\+0% +1", capsys.readouterr().out
+    )
 
 
 @pytest.mark.parametrize(

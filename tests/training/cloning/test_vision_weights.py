@@ -21,7 +21,7 @@ from ttm.policy import (
     UserError,
     load_checkpoint,
 )
-from ttm.sim.shipped import SHIPPED_CHECKPOINT
+from ttm.policy.spec import SHIPPED_CHECKPOINT
 from ttm.training.network import chosen_network
 from ttm.training.options import TrainOptions
 from ttm.training.train import TrainCommand, assembled
