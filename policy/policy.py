@@ -215,9 +215,12 @@ class Policy(nn.Module):
         # Embeddings have length 1. Scaled so, their values are of order 1.
         return self.language(language * self.config.embedding_size**0.5)
 
-    def encode(self, inputs: PolicyInputs) -> Tensor:
-        """Return the tokens of all inputs but those of the sight memory, (B, T, `num_encoded`, D)."""
-        code = self.instruction_code(inputs.language)
+    def encode(self, inputs: PolicyInputs, code: Tensor | None = None) -> Tensor:
+        """Return the tokens of all inputs but those of the sight memory, (B, T, `num_encoded`, D).
+
+        code: (B, E), that of the instruction, if it is known already.
+        """
+        code = self.instruction_code(inputs.language) if code is None else code
         if inputs.features is None:
             tokens = self._camera_tokens(inputs.images, code)
         else:
@@ -257,8 +260,9 @@ class Policy(nn.Module):
         episode_start: Tensor | None = None,
     ) -> tuple[Tensor, CoreState]:
         """Return all tokens of the core, (B, T, N, D), and the new memory of sight; see `forward`."""
-        encoded, colours = self.encode(inputs), self.colours(inputs)
-        return self._with_sight(encoded, colours, inputs.language, state, episode_start)
+        code = self.instruction_code(inputs.language)
+        encoded, colours = self.encode(inputs, code), self.colours(inputs)
+        return self._with_sight(encoded, colours, code, state, episode_start)
 
     def core_outputs(
         self, tokens: Tensor, state: CoreState | None = None, episode_start: Tensor | None = None
@@ -269,13 +273,14 @@ class Policy(nn.Module):
 
     def step(self, inputs: PolicyInputs, state: CoreState) -> tuple[Tensor, CoreState]:
         """Run one control tick: `inputs` with T = 1. Equals one tick of `forward`."""
-        return self.step_encoded(self.encode(inputs), self.colours(inputs), state, inputs.language)
+        code = self.instruction_code(inputs.language)
+        return self.step_encoded(self.encode(inputs, code), self.colours(inputs), state, code)
 
     def step_encoded(
-        self, encoded: Tensor, colours: FeatureMaps | None, state: CoreState, language: Tensor
+        self, encoded: Tensor, colours: FeatureMaps | None, state: CoreState, code: Tensor
     ) -> tuple[Tensor, CoreState]:
-        """Run one control tick, given what `encode` and `colours` return for it; see `step`."""
-        tokens, sight = self._with_sight(encoded, colours, language, state)
+        """Run one control tick, given `encode`, `colours` and `instruction_code` for it; see `step`."""
+        tokens, sight = self._with_sight(encoded, colours, code, state)
         outputs, of_core = self.core.step(tokens[:, 0], without_sight(state))
         return self.action_head(outputs.unsqueeze(1)), of_core | sight
 
@@ -345,7 +350,7 @@ class Policy(nn.Module):
         self,
         encoded: Tensor,
         colours: FeatureMaps | None,
-        language: Tensor,
+        code: Tensor,
         state: CoreState | None,
         episode_start: Tensor | None = None,
     ) -> tuple[Tensor, CoreState]:
@@ -354,7 +359,7 @@ class Policy(nn.Module):
         memory = self.sight.initial_state(len(encoded)) if state is None else state
         seen = colours.maps, colours.index, memory, episode_start
         if isinstance(self.sight, ContentMemory):
-            more, memory = self.sight(*seen, self.instruction_code(language))
+            more, memory = self.sight(*seen, code)
         else:
             more, memory = self.sight(*seen)
         return torch.cat([encoded, more], dim=2), memory
