@@ -58,10 +58,10 @@ StartPolicy = Callable[..., NodeProcess]
 
 
 @pytest.fixture(scope="session")
-def start_policy(
+def policies(
     tmp_path_factory: pytest.TempPathFactory, checkpoint: Path, contract_file: Path
 ) -> Iterator[StartPolicy]:
-    """Start policy nodes with parameters, and perhaps with a fault."""
+    """Start policy nodes with parameters, and perhaps with a fault; they end with the session."""
     started: list[NodeProcess] = []
     folder = tmp_path_factory.mktemp("policies")
 
@@ -70,6 +70,20 @@ def start_policy(
         path = folder / str(len(started))
         apart = ["-r", f"__ns:=/{namespace}", "-r", "/clock:=clock"] if namespace else []
         started.append(NodeProcess("policy_node", path, values | parameters, fault, apart))
+        return started[-1]
+
+    yield start
+    for process in started:
+        process.end()
+
+
+@pytest.fixture
+def start_policy(policies: StartPolicy) -> Iterator[StartPolicy]:
+    """Start policy nodes as `policies` does; they end with the test, so that none outlives its failure."""
+    started: list[NodeProcess] = []
+
+    def start(*args: Any, **parameters: Any) -> NodeProcess:
+        started.append(policies(*args, **parameters))
         return started[-1]
 
     yield start

@@ -35,7 +35,7 @@ def _press(robot: Robot) -> None:
     publisher = robot.create_publisher(Bool, "e_stop", 10)
     robot.wait(lambda: publisher.get_subscription_count(), "the e-stop")
     publisher.publish(Bool(data=True))
-    robot.wait(lambda: robot.message.startswith("emergency stop"), "the stop")
+    robot.wait(lambda: "it is pressed" in robot.message, "the stop")
     publisher.publish(Bool(data=False))
     robot.wait(lambda: robot.message.startswith("standing still"), "the release")
     robot.destroy_publisher(publisher)

@@ -26,8 +26,8 @@ Robot = Any
 
 
 @pytest.fixture(scope="module")
-def policy(robot: Robot, start_policy: Any) -> Iterator[Any]:
-    process = start_policy(
+def policy(robot: Robot, policies: Any) -> Iterator[Any]:
+    process = policies(
         instruction=CAN,
         use_sim_time=True,
         max_age_s=MAX_AGE_S,
