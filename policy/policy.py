@@ -258,11 +258,15 @@ class Policy(nn.Module):
         inputs: PolicyInputs,
         state: CoreState | None = None,
         episode_start: Tensor | None = None,
+        repeats: Tensor | None = None,
     ) -> tuple[Tensor, CoreState]:
-        """Return all tokens of the core, (B, T, N, D), and the new memory of sight; see `forward`."""
+        """Return all tokens of the core, (B, T, N, D), and the new memory of sight; see `forward`.
+
+        repeats: (B, T), for how many ticks each frame lasts in a `ContentMemory`; None for one each.
+        """
         code = self.instruction_code(inputs.language)
         encoded, colours = self.encode(inputs, code), self.colours(inputs)
-        return self._with_sight(encoded, colours, code, state, episode_start)
+        return self._with_sight(encoded, colours, code, state, episode_start, repeats)
 
     def core_outputs(
         self, tokens: Tensor, state: CoreState | None = None, episode_start: Tensor | None = None
@@ -353,13 +357,14 @@ class Policy(nn.Module):
         code: Tensor,
         state: CoreState | None,
         episode_start: Tensor | None = None,
+        repeats: Tensor | None = None,
     ) -> tuple[Tensor, CoreState]:
         if self.sight is None or colours is None:
             return encoded, {}
         memory = self.sight.initial_state(len(encoded)) if state is None else state
         seen = colours.maps, colours.index, memory, episode_start
         if isinstance(self.sight, ContentMemory):
-            more, memory = self.sight(*seen, code)
+            more, memory = self.sight(*seen, code, repeats)
         else:
             more, memory = self.sight(*seen)
         return torch.cat([encoded, more], dim=2), memory

@@ -126,7 +126,10 @@ def cloning_losses(
     if batch.burn_in:
         memory = memory_after(policy, batch.at_ticks(slice(0, batch.burn_in)))
         batch = batch.at_ticks(slice(batch.burn_in, None))
-    tokens, sight = policy.core_inputs(batch.inputs, memory, batch.memory_reset)
+    repeats = None
+    if policy.training and isinstance(policy.sight, ContentMemory):
+        repeats = lasting(batch.valid.shape).to(batch.valid.device)
+    tokens, sight = policy.core_inputs(batch.inputs, memory, batch.memory_reset, repeats)
     outputs, memory = policy.core_outputs(tokens, memory, batch.memory_reset)
     memory |= sight
     raw = policy.action_head(outputs)
@@ -183,11 +186,21 @@ def recalling_size(policy: Policy) -> int:
     return slots * policy.config.width
 
 
+def lasting(ticks: Sequence[int], generator: torch.Generator | None = None) -> Tensor:
+    """Draw for how many ticks each frame lasts in a `ContentMemory`, float32 of that shape.
+
+    A frame that lasts asks the gates to be closed where nothing is worth keeping, so that the memory
+    outlasts gaps that no demonstration has.
+    """
+    lasts = torch.rand(ticks, generator=generator) < LASTING
+    return torch.where(lasts, LONGEST_FRAME ** torch.rand(ticks, generator=generator), 1.0)
+
+
 HIDDEN_SIZE = 256
 EPISODES, LONGEST, LEARNING_RATE = 48, 32, 2e-3
 """Of `learn_memory`: episodes in a batch, the most ticks of each, and the peak learning rate."""
 LASTING, LONGEST_FRAME = 0.3, 100.0
-"""Of its ticks: the portion that last longer, up to so many times."""
+"""Of the frames of a training: the portion that last longer, and up to how many ticks."""
 RECALL = ("recall", "recall_ratio")
 """The names of the results of `RecallLoss`."""
 
@@ -219,9 +232,6 @@ class RecallLoss(nn.Module):
         error = F.smooth_l1_loss(found, wanted, reduction="sum") / count
         zero = F.smooth_l1_loss(torch.zeros_like(wanted), wanted, reduction="sum") / count
         return {"recall": error, "recall_ratio": (error / zero.clamp_min(1e-12)).detach()}
-
-
-ROWS_AT_ONCE = 1024
 
 
 class RecallTargets:
@@ -329,11 +339,7 @@ def learn_memory(
         wanted, seen = targets.at(ticks.clamp_min(0)), look(ticks.clamp_min(0))
         with torch.no_grad():
             code = policy.instruction_code(instructions[drawn])
-        # A frame that lasts asks the gates to be closed where nothing is worth keeping.
-        lasting = torch.rand(ticks.shape, generator=generator) < LASTING
-        longer = LONGEST_FRAME ** torch.rand(ticks.shape, generator=generator)
-        repeats = torch.where(lasting, longer, 1.0)
-        empty = memory.initial_state(EPISODES)
+        empty, repeats = memory.initial_state(EPISODES), lasting(ticks.shape, generator)
         tokens, _ = memory(seen.maps, seen.index, empty, None, code, repeats)
         held = tokens.unflatten(2, (len(SOURCES), -1))[:, :, SOURCES.index(SEEN)].flatten(2)
         losses = recall(held, wanted, (ticks >= 0) & ~wanted[..., 0].isnan())

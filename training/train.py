@@ -29,7 +29,7 @@ from ttm.policy.spec import checkpoint_path
 from ttm.sim.workers import usable_cores
 from ttm.training.batches import BatchSource, batch_source, reading_note
 from ttm.training.config_file import config_path
-from ttm.training.console import say
+from ttm.training.console import print_progress, say
 from ttm.training.data import Data, FeatureCache, open_data, predicted_statistics
 from ttm.training.distributed import Processes, launched, share_batch_norm, together
 from ttm.training.frozen_vision import freeze_vision
@@ -257,8 +257,8 @@ def _learn_memory(
     instructions = torch.from_numpy(embed_instructions(list(data.training)))
     parts = policy, recall, source.recall, source.features.by_sight, instructions
     lessons = learn_memory(*parts, steps=steps, seed=source.seed)
-    for _ in track(lessons, "the memory learns to recall", total=steps):
-        pass
+    ratios = list(track(lessons, "the memory learns to recall", total=steps))
+    print_progress(f"recall ratio of the memory alone: {statistics.mean(ratios[-50:]):.2f}")
 
 
 def _errors(

@@ -13,6 +13,7 @@ import torch
 
 from ttm.policy import PRESETS, Policy, PolicyRunner, PolicySpec, UserError, load_checkpoint
 from ttm.policy.cores.registry import NAMES, core_name
+from ttm.policy.sight import ContentMemory
 from ttm.training.cli import parse
 from ttm.training.help_texts import CoreChoice
 from ttm.training.network import (
@@ -137,6 +138,15 @@ def test_another_number_of_cells_keeps_all_weights(spec: PolicySpec) -> None:
     assert made.config == replace(policy.config, sight_cells=6)
     kept = made.state_dict()
     assert all(torch.equal(kept[name], value) for name, value in policy.state_dict().items())
+
+
+def test_another_kind_of_sight_memory_leaves_all_else(spec: PolicySpec) -> None:
+    policy = Policy(spec, chosen_network(asked(core="none", sight_tokens=2)))
+    made = with_chosen_parts(policy, asked(sight="content"))
+    assert isinstance(made.sight, ContentMemory)
+    old, new = policy.state_dict(), made.state_dict()
+    kept = [name for name in old if not name.startswith("sight.")]
+    assert all(torch.equal(old[name], new[name]) for name in kept)
 
 
 def test_cells_without_a_sight_memory_are_an_error(spec: PolicySpec) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,9 +16,16 @@ from ttm.datasets import EpisodeDataset, EpisodeWriter, open_dataset
 from ttm.datasets.dataset import embed_instructions
 from ttm.datasets.windows import stand_stills
 from ttm.policy import PRESETS, Policy, PolicySpec, UserError, load_checkpoint
+from ttm.policy.sight import ContentMemory
 from ttm.training.data import FeatureCache
 from ttm.training.frozen_vision import EpisodeFeatures, tick_codes
-from ttm.training.losses import RecallLoss, RecallTargets, learn_memory, recalling_size
+from ttm.training.losses import (
+    LONGEST_FRAME,
+    RecallLoss,
+    RecallTargets,
+    learn_memory,
+    recalling_size,
+)
 from ttm.training.train import TrainCommand
 
 TICKS = 6
@@ -102,6 +110,25 @@ def test_a_content_memory_learns_to_recall_alone(cue: Path, spec: PolicySpec) ->
     assert ratios[-1] < 0.5
     changed = {n for n, v in policy.state_dict().items() if not torch.equal(v, before[n])}
     assert {name.split(".")[0] for name in changed} == {"sight"}
+
+
+def test_frames_last_in_training_alone(
+    cue: Path, command: Callable[..., TrainCommand], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    repeats: dict[bool, list[torch.Tensor | None]] = {True: [], False: []}
+    forward = ContentMemory.forward
+
+    def recorded(self: ContentMemory, *given: Any) -> Any:
+        repeats[self.training].append(given[5])
+        return forward(self, *given)
+
+    monkeypatch.setattr(ContentMemory, "forward", recorded)
+    small = {"sight": "content", "sight_tokens": 2, "window": "episode", "batch_size": 6}
+    assert command(data=(str(cue),), steps=2, **small).run() == 0
+    lasted = torch.cat([x.flatten() for x in repeats[True] if x is not None])
+    assert float(lasted.min()) == 1 < float(lasted.max()) <= LONGEST_FRAME
+    assert len(repeats[False]) > 0
+    assert all(each is None for each in repeats[False])
 
 
 @pytest.mark.parametrize(("core", "remembers"), [("lstm", True), ("none", False)])
