@@ -159,6 +159,39 @@ class RunLog:
         say(self.console, text)
 
 
+OVERFITTED = 2.0
+"""A held-out error of more than so many times that of the episodes trained on asks for more of them."""
+
+
+def outcome(found: Mapping[str, Any], best_step: int, out: Path) -> str:
+    """Return lines that say what a finished training reached, what usually helps next, and the next command.
+
+    found: the "step", and the errors of the "validation" and "training" episodes, by predictor.
+    """
+    next_command = f"next: ttm evaluate --checkpoint {out / BEST} --out {out / 'evaluation'}"
+    if "validation" not in found:
+        return next_command
+    errors = {name: found[name]["policy"]["normalized"] for name in ("validation", "training")}
+    held_out, known, step = errors["validation"], errors["training"], found["step"]
+    simplest = min(found["validation"][w]["normalized"] for w in ("mean_action", "previous_action"))
+    if held_out > simplest:
+        advice = (
+            "it is no better than no policy; a longer training, or --init shipped, usually helps"
+        )
+    elif best_step == step:
+        advice = "the error was still falling; a longer training usually helps (--resume)"
+    elif held_out > OVERFITTED * known:
+        advice = (
+            "it knows its own episodes much better than others; more demonstrations usually help"
+        )
+    else:
+        advice = "the error falls no more; demonstrations of what fails (ttm collect --policy) usually help"
+    return (
+        f"error on held-out episodes {held_out:.3f}, on those trained on {known:.3f}, by the simpler of mean "
+        f"action and previous action {simplest:.3f}; {advice}\n{next_command}"
+    )
+
+
 def resume_path(out: Path) -> Path:
     """Return the file that `--resume` reads, given the folder of the training."""
     return out / "resume" / "state.safetensors"

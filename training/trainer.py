@@ -29,7 +29,7 @@ from ttm.training.distributed import Processes, shares
 from ttm.training.losses import RecallLoss, TrainingBatch, cloning_losses, weight_sums
 from ttm.training.options import OptimizerConfig, TrainOptions
 from ttm.training.resume import TrainingProgress, load_memory, load_resume, save_resume
-from ttm.training.run_log import BEST, LAST, RESULT, RunLog, resume_path, save_step
+from ttm.training.run_log import BEST, LAST, RESULT, RunLog, outcome, resume_path, save_step
 from ttm.training.runtime import Interruption
 from ttm.training.validation import EpisodeErrors
 
@@ -239,6 +239,8 @@ class Trainer:
         if whole and self._stops_early:
             how = f"stopped early (lowest error at step {self.progress.best_step})"
         log.say(f"{how} after step {self.progress.step}; saved in {self.out}")
+        if whole and self.processes.first:
+            log.say(outcome(self._latest, self.progress.best_step, self.out))
 
     def calibrate(self) -> None:
         """Find BatchNorm's statistics for the averaged weights; frozen vision keeps its own."""

@@ -15,6 +15,7 @@ import pytest
 
 from ttm.policy import UserError, load_checkpoint
 from ttm.training import options
+from ttm.training.run_log import outcome
 from ttm.training.train import TrainCommand
 from ttm.training.trainer import Trainer
 
@@ -169,3 +170,30 @@ def test_a_validation_error_that_is_not_finite_is_not_written(
         training.run()
     assert load_checkpoint(training.out / "last.safetensors")[1]["steps"] == 1
     assert result_of(training)["best"] == {"step": 1, "validation_error": 3.0}
+
+
+@pytest.mark.parametrize(
+    ("held_out", "known", "best_step", "advice"),
+    [
+        (0.9, 0.9, 8, "no better than no policy"),
+        (0.3, 0.2, 8, "still falling"),
+        (0.3, 0.1, 4, "more demonstrations"),
+        (0.3, 0.2, 4, "ttm collect --policy"),
+    ],
+)
+def test_the_end_says_what_was_reached_and_what_helps_next(
+    held_out: float, known: float, best_step: int, advice: str
+) -> None:
+    simple = {"mean_action": {"normalized": 0.8}, "previous_action": {"normalized": 0.7}}
+    found = {
+        "step": 8,
+        "validation": {"policy": {"normalized": held_out}, **simple},
+        "training": {"policy": {"normalized": known}},
+    }
+    told, command = outcome(found, best_step, Path("runs/mine")).splitlines()
+    assert f"held-out episodes {held_out:.3f}, on those trained on {known:.3f}" in told
+    assert "previous action 0.700" in told
+    assert advice in told
+    evaluate = "ttm evaluate --checkpoint runs/mine/best.safetensors --out runs/mine/evaluation"
+    assert command == f"next: {evaluate}"
+    assert outcome({"step": 8}, 0, Path("runs/mine")) == command
