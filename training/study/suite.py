@@ -13,7 +13,7 @@ import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import product
 from pathlib import Path
 from typing import Annotated, Any
@@ -29,7 +29,6 @@ from ttm.policy.cores.registry import NAMES, TTM, core_from_dict, core_to_dict
 from ttm.policy.errors import UserError, options, require_at_least, require_choice, require_some
 from ttm.policy.files import write_atomically, write_json
 from ttm.policy.policy import Policy
-from ttm.policy.sight import SightMemory
 from ttm.policy.spec import checkpoint_path
 from ttm.sim.condition import LIVE, NOISE, PROBE_DESCRIPTIONS, Condition, ProbeName, conditions_of
 from ttm.sim.environment import inspect_env, require_memory_tasks
@@ -38,7 +37,7 @@ from ttm.sim.results import RESULT_FILE, Evaluation, load_evaluation
 from ttm.sim.shipped import KITCHEN, CueName
 from ttm.training.console import make_folder, print_progress, write_given
 from ttm.training.data import FeatureCache
-from ttm.training.network import with_vision_kept
+from ttm.training.network import sight_of, with_vision_kept
 from ttm.training.options import (
     FrozenVisionConfig,
     InputDropoutConfig,
@@ -49,6 +48,9 @@ from ttm.training.options import (
 )
 from ttm.training.run_log import LAST, RESULT, resume_path
 from ttm.training.sequence_model import (
+    CELLS,
+    KIND,
+    MLP_SIZE,
     NO_SIGHT,
     TOKENS,
     SightSize,
@@ -80,7 +82,7 @@ OURS_OPTIONS = (
     "write_outputs=false",
     "num_layers=1",
     "gate_max_ticks=1000",
-    f"{TOKENS}=6",
+    f"{KIND}=content",
 )
 """What ours differs in from the published machine."""
 COMMON = {
@@ -107,6 +109,7 @@ OWN: dict[str, dict[str, Any]] = {
 }
 """Sizes of single cores, beside those of `COMMON`."""
 REFERENCE = "lstm"  # determines the number of parameters; it has no MLP whose width could be chosen
+LAYERS, BOTTLENECK = "num_layers", "bottleneck"
 TOLERANCE = 0.02  # how far the number of parameters may be from ours, as a portion of it
 
 
@@ -119,32 +122,41 @@ class Variant:
     options: tuple[str, ...] = ()
     sight: SightSize = NO_SIGHT
 
-    def num_parameters(self, config: CoreConfig, width: int, num_inputs: int) -> int:
+    def num_parameters(self, config: CoreConfig, seen: Policy) -> int:
         """Return the number of parameters of the core of `config` and of the sight memory.
 
-        width: D. num_inputs: N, the tokens of a tick without those of the sight memory.
+        seen: what the policy sees as.
         """
-        own, tokens = self._sight(width)
-        return own + num_parameters(config, width, num_inputs + tokens)
+        own, *sizes = self._sizes(seen)
+        return own + num_parameters(config, *sizes)
 
-    def sized(self, wanted: int, width: int, num_inputs: int) -> CoreConfig:
+    def sized(self, wanted: int, seen: Policy) -> CoreConfig:
         """Return the core with MLPs of such a width that the variant has `wanted` parameters.
 
+        An LSTM, which has none, gets fewer layers and a wider summary of its inputs where it needs to.
         A core whose options name a width, or that has no MLPs, has a size of its own.
         """
         config = study_core(self.core, COMMON, OWN, self.options)
-        if not has_free_size(config, self.options):
+        own, *sizes = self._sizes(seen)
+        wanted, given = wanted - own, {option.partition("=")[0] for option in self.options}
+        field = MLP_SIZE
+        if self.core == REFERENCE and not given & {LAYERS, BOTTLENECK}:
+            if abs(num_parameters(config, *sizes) - wanted) <= TOLERANCE * wanted:
+                return config
+            while num_parameters(config, *sizes) > wanted:
+                config = replace(config, **{LAYERS: getattr(config, LAYERS) - 1})
+            field = BOTTLENECK
+        elif not has_free_size(config, self.options):
             return config
-        own, tokens = self._sight(width)
-        size = (wanted - own, width, num_inputs + tokens)
-        return with_parameters(self.label, config, *size, advice="give it smaller sizes")
+        advice = "give it smaller sizes"
+        return with_parameters(self.label, config, wanted, *sizes, advice=advice, field=field)
 
-    def _sight(self, width: int) -> tuple[int, int]:
-        """Return the parameters of the sight memory, and the tokens that it adds."""
-        if not self.sight.tokens:
-            return 0, 0
-        sight = SightMemory(width, self.sight.tokens)
-        return sum(parameter.numel() for parameter in sight.parameters()), sight.num_tokens
+    def _sizes(self, seen: Policy) -> tuple[int, int, int]:
+        """Return the parameters of the sight memory, and the core's D and N."""
+        sight, width, tokens = sight_of(seen, self.sight), seen.config.width, seen.num_encoded
+        if sight is None:
+            return 0, width, tokens
+        return sum(p.numel() for p in sight.parameters()), width, tokens + sight.num_tokens
 
 
 def parse_variant(text: str) -> Variant:
@@ -164,24 +176,21 @@ def parse_variant(text: str) -> Variant:
     return Variant(" ".join([name, *given]), core, *split_sight((*own, *given)))
 
 
-def suite_cores(
-    ours: Variant, variants: Sequence[Variant], width: int, num_inputs: int
-) -> dict[str, CoreConfig]:
+def suite_cores(ours: Variant, variants: Sequence[Variant], seen: Policy) -> dict[str, CoreConfig]:
     """Return label -> configuration of each of `variants` and of `ours`.
 
     Ours has as many parameters as the LSTM at the study's sizes, and all others as many as ours.
 
-    width: D. num_inputs: N, the tokens of a tick. Raises `UserError` for options that do not fit, and
-    for a variant whose number of parameters differs from that of `ours` by more than `TOLERANCE`.
+    seen: what all policies see as. Raises `UserError` for options that do not fit, and for a variant
+    whose number of parameters differs from that of `ours` by more than `TOLERANCE`.
     """
-    sizes = width, num_inputs
-    cores = {
-        ours.label: ours.sized(num_parameters(study_core(REFERENCE, COMMON, OWN), *sizes), *sizes)
-    }
-    wanted = ours.num_parameters(cores[ours.label], *sizes)
+    lstm = Variant(REFERENCE, REFERENCE)
+    reference = lstm.num_parameters(study_core(REFERENCE, COMMON, OWN), seen)
+    cores = {ours.label: ours.sized(reference, seen)}
+    wanted = ours.num_parameters(cores[ours.label], seen)
     for variant in variants:
-        core = cores[variant.label] = variant.sized(wanted, *sizes)
-        found = variant.num_parameters(core, *sizes)
+        core = cores[variant.label] = variant.sized(wanted, seen)
+        found = variant.num_parameters(core, seen)
         if abs(found - wanted) > TOLERANCE * wanted:
             raise UserError(
                 f"--core '{variant.label}' has {found:,} parameters and ours {wanted:,}, more than 2 % "
@@ -190,10 +199,10 @@ def suite_cores(
     return cores
 
 
-def source_cores(ours: Variant, width: int, num_inputs: int) -> list[CoreConfig]:
+def source_cores(ours: Variant, seen: Policy) -> list[CoreConfig]:
     """Return the cores with whose first weights all others begin where names and shapes are equal."""
-    sources = [Variant(name, name) for name in (TTM, "lstm")]
-    return list(suite_cores(ours, sources, width, num_inputs).values())[1:]
+    sources = [Variant(name, name) for name in (TTM, REFERENCE)]
+    return list(suite_cores(ours, sources, seen).values())[1:]
 
 
 def first_policy(
@@ -205,18 +214,18 @@ def first_policy(
 ) -> Policy:
     """Return the policy with the core of `config` with which the training of `seed` begins.
 
-    Vision, tokens and normalisation are those of `seen`. Core, action head and sight memory are drawn
-    at random by the seed. A drawn tensor whose name and shape one of `sources` has, too, is the one
-    drawn there, the first of them first. What initialisation sets without chance, such as biases,
-    stays as it is.
+    Vision and normalisation are those of `seen`. All else is drawn at random by the seed. A drawn
+    tensor whose name and shape one of `sources` has, too, is the one drawn there, the first of them
+    first, with no sight memory or with one of colours of as many tokens. What initialisation sets
+    without chance, such as biases, stays as it is.
 
     sources: the same for all policies that are compared.
     """
     policy = _new(seen, config, seed, sight)
     mine = _drawn(seen, config, seed, sight)
     shared: dict[str, Tensor] = {}
-    for source in reversed(sources):
-        theirs = _drawn(seen, source, seed, NO_SIGHT)
+    for size, source in product((SightSize(sight.tokens), NO_SIGHT), reversed(sources)):
+        theirs = _drawn(seen, source, seed, size)
         shared |= {n: v for n, v in theirs.items() if n in mine and mine[n].shape == v.shape}
     policy.load_state_dict(shared, strict=False)
     return policy
@@ -225,7 +234,7 @@ def first_policy(
 def _new(seen: Policy, config: CoreConfig, seed: int, sight: SightSize) -> Policy:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        return with_vision_kept(seen, config, sight.tokens, sight.cells)
+        return with_vision_kept(seen, config, sight)
 
 
 def _drawn(seen: Policy, config: CoreConfig, seed: int, sight: SightSize) -> dict[str, Tensor]:
@@ -234,8 +243,9 @@ def _drawn(seen: Policy, config: CoreConfig, seed: int, sight: SightSize) -> dic
 
 
 FACTS = ("variant", "seed", "core", "sight_tokens", "parameters", "all_parameters", "settings")
-"""What run.json says of a training, beside the "sight_cells" that early ones do not have: among others
-the settings of all trainings that are compared."""
+"""What run.json says of a training, among others the settings of all trainings that are compared."""
+LATER_FACTS = {"sight_cells": None, "sight": "colours"}
+"""Facts that early ones do not have, and what they were then."""
 OF_TRAINING = ("variant", "seed", "core", "parameters", "all_parameters")
 """The facts that the figures of a training repeat."""
 
@@ -259,7 +269,7 @@ class RunFolder:
     @property
     def facts(self) -> dict[str, Any]:
         """What the folder is of. Raises `UserError` if it is damaged."""
-        facts = {"sight_cells": None, **_read(self.facts_file, FACTS)}
+        facts = {**LATER_FACTS, **_read(self.facts_file, FACTS)}
         return {**facts, "settings": LATER_SETTINGS | facts["settings"]}
 
     @property
@@ -389,8 +399,8 @@ class StudySuiteCommand:
     data: tuple[str, ...] = ()
     """Demonstrations of the tasks: HDF5 files, folders of them, or globs in quotes."""
     init: Path = Path("shipped")
-    """The checkpoint whose vision, tokens and normalisation all policies begin with. Vision stays
-    frozen. Core and action head are new."""
+    """The checkpoint whose vision and normalisation all policies begin with. Vision stays frozen; all
+    else is new."""
     core: Annotated[tuple[str, ...], VARIANT] = VARIANTS
     seeds: tuple[int, ...] = (0, 1, 2)
     """One training for each seed, which seeds first weights and batches."""
@@ -515,9 +525,8 @@ class SuiteRunner:
             "cue": options.cue,
         }
         ours = parse_variant(OURS)
-        sizes = self._sizes = self._seen.config.width, self._seen.num_encoded
-        self._cores = suite_cores(ours, options.variants, *sizes)
-        self._sources = source_cores(ours, *sizes)
+        self._cores = suite_cores(ours, options.variants, self._seen)
+        self._sources = source_cores(ours, self._seen)
         self._tasks = inspect_env(options.env).choose(options.task)
         require_memory_tasks(options.env, self._tasks, "ttm study suite")
         probes = (LIVE, *options.probe)
@@ -553,7 +562,7 @@ class SuiteRunner:
         if folder.can_resume:
             facts = folder.facts
             advice = "give the same options as before, another --out, or delete that folder"
-            held = SightSize(facts["sight_tokens"], facts["sight_cells"])
+            held = SightSize(*(facts[name] for name in (TOKENS, CELLS, KIND)))
             if (core_from_dict(facts["core"]), held) != (config, sight):
                 raise UserError(f"{folder.path} holds a core of other sizes or options; {advice}")
             for name, value in self._settings.items():
@@ -569,11 +578,10 @@ class SuiteRunner:
             "variant": variant.label,
             "seed": seed,
             "core": core_to_dict(config),
-            "sight_tokens": sight.tokens,
-            "parameters": variant.num_parameters(config, *self._sizes),
+            "parameters": variant.num_parameters(config, self._seen),
             "all_parameters": sum(parameter.numel() for parameter in policy.parameters()),
             "settings": self._settings,
-            "sight_cells": sight.cells,
+            **sight.fields,
         }
         write_json(folder.facts_file, facts)
 
