@@ -11,6 +11,8 @@ import hashlib
 import json
 import re
 import shlex
+import tempfile
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
@@ -18,25 +20,38 @@ from itertools import product
 from pathlib import Path
 from typing import Annotated, Any
 
+import numpy as np
 import torch
 from filelock import FileLock, Timeout
+from rich.console import Console
 from torch import Tensor
-from tyro.conf import arg
+from tyro.conf import Suppress, arg
 
 from ttm.policy.checkpoint import load_checkpoint, save_checkpoint
 from ttm.policy.cores.core import CoreConfig
 from ttm.policy.cores.registry import NAMES, TTM, core_from_dict, core_to_dict
-from ttm.policy.errors import UserError, options, require_at_least, require_choice, require_some
+from ttm.policy.engines import cpu_threads
+from ttm.policy.errors import (
+    UserError,
+    options,
+    require_above_0,
+    require_at_least,
+    require_choice,
+    require_some,
+)
 from ttm.policy.files import write_atomically, write_json
 from ttm.policy.policy import Policy
+from ttm.policy.sight import ContentMemory
 from ttm.policy.spec import checkpoint_path
 from ttm.sim.condition import LIVE, NOISE, PROBE_DESCRIPTIONS, Condition, ProbeName, conditions_of
 from ttm.sim.environment import inspect_env, require_memory_tasks
 from ttm.sim.evaluation import evaluate_conditions
 from ttm.sim.results import RESULT_FILE, Evaluation, load_evaluation
 from ttm.sim.shipped import KITCHEN, CueName
+from ttm.training.bench.step import WARM_UP, timed_in_turns
 from ttm.training.console import make_folder, print_progress, write_given
 from ttm.training.data import FeatureCache
+from ttm.training.losses import learn_memory
 from ttm.training.network import sight_of, with_vision_kept
 from ttm.training.options import (
     FrozenVisionConfig,
@@ -73,7 +88,8 @@ from ttm.training.study.suite_report import (
     merged_figures,
     read_figures,
 )
-from ttm.training.train import train
+from ttm.training.train import assembled, train
+from ttm.training.trainer import Trainer
 
 OURS_OPTIONS = (
     "write=ring",
@@ -110,6 +126,7 @@ OWN: dict[str, dict[str, Any]] = {
 """Sizes of single cores, beside those of `COMMON`."""
 REFERENCE = "lstm"  # determines the number of parameters; it has no MLP whose width could be chosen
 LAYERS, BOTTLENECK = "num_layers", "bottleneck"
+COSTS, ROUNDS = "costs.json", 15  # the file of measured costs, and the steps of each variant
 TOLERANCE = 0.02  # how far the number of parameters may be from ours, as a portion of it
 
 
@@ -244,10 +261,58 @@ def _drawn(seen: Policy, config: CoreConfig, seed: int, sight: SightSize) -> dic
 
 FACTS = ("variant", "seed", "core", "sight_tokens", "parameters", "all_parameters", "settings")
 """What run.json says of a training, among others the settings of all trainings that are compared."""
-LATER_FACTS = {"sight_cells": None, "sight": "colours"}
+LATER_FACTS = {"sight_cells": None, "sight": "colours", "steps": None, "cost": None, "cpu_s": None}
 """Facts that early ones do not have, and what they were then."""
 OF_TRAINING = ("variant", "seed", "core", "parameters", "all_parameters")
 """The facts that the figures of a training repeat."""
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What the training of a variant costs, in seconds of the CPU: medians."""
+
+    step_s: float
+    recall_first_s: float  # of a step of the recall loss alone; 0 without a content memory
+    of_lstm: float  # `step_s` as a portion of that of the LSTM, measured on the same batches
+
+    def steps(self, minutes: float, recall_first: int) -> int:
+        """Return how many steps fit into `minutes` beside those of the recall loss alone."""
+        left = 60 * minutes - recall_first * self.recall_first_s
+        if left < self.step_s:
+            raise UserError(
+                f"--minutes is {minutes:g}, in which no step fits beside {recall_first} of the recall "
+                "loss alone; give more, or a lower --recall-first"
+            )
+        return int(left / self.step_s)
+
+
+def measured_costs(trainers: Mapping[str, Trainer], rounds: int) -> dict[str, Cost]:
+    """Measure `rounds` steps of each training in turns. trainers: among others that of `REFERENCE`."""
+    steps = {
+        name: np.array([sum(parts.values())[0] for parts in taken])
+        for name, taken in timed_in_turns(trainers, rounds).items()
+    }
+    lessons, first = dict[str, Iterator[float]](), dict[str, list[float]]()
+    for name, trainer in trainers.items():
+        source, policy = trainer.source, trainer.policy
+        first[name] = []
+        if isinstance(policy.sight, ContentMemory) and source.recall and trainer.recall:
+            assert source.features is not None
+            codes = torch.zeros(len(source.windows.episode_lengths), policy.config.embedding_size)
+            parts = policy, trainer.recall, source.recall, source.features.by_sight, codes
+            lessons[name] = learn_memory(*parts, steps=WARM_UP + rounds, seed=source.seed)
+    for name in [*lessons] * (WARM_UP + rounds):
+        begun = time.process_time()
+        next(lessons[name])
+        first[name].append(time.process_time() - begun)
+    return {
+        name: Cost(
+            float(np.median(found)),
+            float(np.median(first[name][WARM_UP:])) if first[name] else 0.0,
+            float(np.median(found / steps[REFERENCE])),
+        )
+        for name, found in steps.items()
+    }
 
 
 class RunFolder:
@@ -332,6 +397,8 @@ def collect_figures(out: Path) -> Figures:
                 **{name: facts[name] for name in OF_TRAINING},
                 steps=result["step"],
                 minutes=round(result["elapsed_s"] / 60, 2),
+                cpu_minutes=None if facts["cpu_s"] is None else round(facts["cpu_s"] / 60, 2),
+                **(facts["cost"] or {}),
                 validation_error=None if error is None else round(error, 4),
             )
         )
@@ -406,6 +473,9 @@ class StudySuiteCommand:
     """One training for each seed, which seeds first weights and batches."""
     steps: int = 2000
     """Training steps of every core."""
+    minutes: float | None = None
+    """In place of --steps: equal CPU time. What a step of each core costs is measured once, in turns, and
+    each gets the steps that fit into so many minutes of the CPU, beside --recall-first."""
     window: Window = "episode"
     """Ticks in a training window, as in ttm train. With 1 a policy learns to act without any memory, as a
     control where the cue is left on; give a recall weight of 0, a larger batch and the probe zero as well."""
@@ -415,13 +485,15 @@ class StudySuiteCommand:
     """Peak learning rate. Default: that of ttm train --init."""
     recall_weight: float = 2.0
     """Weight of the recall loss, as in ttm train."""
+    recall_first: int = 600
+    """Steps by which a content memory learns from the recall loss alone, before the policy."""
     weigh_starts: float = LossConfig.weigh_starts
     """Weight of the first ticks after a stand-still, as in ttm train."""
     previous_action_dropout: float = InputDropoutConfig.previous_action_dropout
     """Portion of windows without previous actions, as in ttm train."""
     task: tuple[str, ...] = ("memory",)
     """Memory tasks to evaluate, or groups of them."""
-    env: str = KITCHEN
+    env: Suppress[str] = KITCHEN
     """Gymnasium ID of the environment, as in ttm evaluate."""
     gap: tuple[int, ...] = (15, 45)
     """Ticks for which the tasks hide their cue in evaluations."""
@@ -446,31 +518,42 @@ class StudySuiteCommand:
         """What to compare, each once. Raises `UserError` if there is no such core."""
         return list(dict.fromkeys(parse_variant(text) for text in self.core))
 
-    def train_options(self, folder: RunFolder, seed: int) -> TrainOptions:
-        """Return the options of `ttm train` for one training."""
+    def train_options(
+        self, folder: RunFolder, seed: int, sight: SightSize = NO_SIGHT, steps: int | None = None
+    ) -> TrainOptions:
+        """Return the options of `ttm train` for one training. steps: None for --steps."""
         return TrainOptions(
             data=self.data,
             out=folder.training,
             init=folder.start.resolve(),  # so that another spelling of --out can resume
-            steps=self.steps,
+            steps=steps or self.steps,
             resume=folder.can_resume,
             window=self.window,
             batch_size=self.batch_size,
             vision=FrozenVisionConfig(freeze_vision=True),
             optimization=OptimizationConfig(learning_rate=self.learning_rate),
             input_dropout=InputDropoutConfig(self.previous_action_dropout),
-            loss=LossConfig(weigh_starts=self.weigh_starts, recall_weight=self.recall_weight),
+            loss=LossConfig(
+                weigh_starts=self.weigh_starts,
+                recall_weight=self.recall_weight,
+                recall_first=self.first_steps(sight),
+            ),
             validations=4,  # the policy after the last step counts
             seed=seed,
             device="cpu",
             threads=self.workers,
         )
 
+    def first_steps(self, sight: SightSize) -> int:
+        """Return by how many steps a sight memory learns from the recall loss alone."""
+        return self.recall_first if sight.kind == "content" and self.recall_weight else 0
+
     def check(self) -> None:
         """Raise `UserError` if a value is out of range."""
         require_some(options(self, "seeds", "gap", "task", "core"))
         require_at_least(1, options(self, "steps", "batch_size", "episodes", "workers"))
-        require_at_least(0, {"--seeds": min(self.seeds)})
+        require_at_least(0, {"--seeds": min(self.seeds)} | options(self, "recall_first"))
+        require_above_0({} if self.minutes is None else options(self, "minutes"))
         _ = self.variants  # raises for a core that there is not
         self.train_options(RunFolder(self.out), seed=0).check()
         require_svg(self.plot)
@@ -513,19 +596,21 @@ class SuiteRunner:
         self._settings = {
             "data": list(options.data),
             "init": hashlib.sha256(init.read_bytes()).hexdigest(),
-            "steps": options.steps,
+            "steps": None if options.minutes else options.steps,
+            "minutes": options.minutes,
             "window": options.window,
             "batch_size": options.batch_size,
             "augmented_versions": 1,  # as folders of earlier releases say
             "new_statistics": training.new_statistics,
             **asdict(training.loss),
+            "recall_first": options.recall_first,
             **asdict(training.optimization),
             **asdict(training.input_dropout),
             "env": options.env,
             "cue": options.cue,
         }
         ours = parse_variant(OURS)
-        self._cores = suite_cores(ours, options.variants, self._seen)
+        self._cores = suite_cores(ours, [parse_variant(REFERENCE), *options.variants], self._seen)
         self._sources = source_cores(ours, self._seen)
         self._tasks = inspect_env(options.env).choose(options.task)
         require_memory_tasks(options.env, self._tasks, "ttm study suite")
@@ -539,6 +624,7 @@ class SuiteRunner:
         A folder in which another process works is left out.
         """
         options = self._options
+        costs = {} if options.minutes is None else self._costs()
         for seed, variant in product(options.seeds, options.variants):
             label = f"{variant.label}, seed {seed}"
             name = re.sub(r"[^A-Za-z0-9@=._-]+", "_", variant.label)
@@ -547,17 +633,65 @@ class SuiteRunner:
                 if not mine:
                     print_progress(f"{label}: another process works on it")
                     continue
-                self._prepare(folder, variant, seed)
+                self._prepare(folder, variant, seed, costs.get(variant.label))
                 if folder.training_result is None:
+                    facts, begun = folder.facts, time.process_time()
                     print_progress(f"{label}: training")
-                    if code := train(options.train_options(folder, seed), self._features):
+                    wanted = options.train_options(folder, seed, variant.sight, facts["steps"])
+                    code = train(wanted, self._features)
+                    spent = time.process_time() - begun
+                    write_json(folder.facts_file, {**facts, "cpu_s": (facts["cpu_s"] or 0) + spent})
+                    if code:
                         return code
                 for task, condition in product(self._tasks, self._conditions):
                     self._evaluate(folder, task, condition, label)
         return 0
 
-    def _prepare(self, folder: RunFolder, variant: Variant, seed: int) -> None:
-        """Write first weights and facts; check them if a training has begun from them."""
+    def _costs(self) -> dict[str, Cost]:
+        """Return what each variant costs, as OUT/costs.json says. What it lacks is measured.
+
+        A later measurement is scaled to the step of the LSTM in the first one.
+        """
+        options, path = self._options, self._options.out / COSTS
+        with FileLock(make_folder(options.out) / ".costs.lock"), cpu_threads(options.workers):
+            known = _read(path, ()) if path.exists() else {}
+            found = {name: Cost(**values) for name, values in known.items()}
+            lacking = [each for each in options.variants if each.label not in found]
+            if lacking:
+                print_progress("measuring what a training step costs")
+                measured = measured_costs(self._trainers(lacking), ROUNDS)
+                own = measured[REFERENCE].step_s
+                scale = found[REFERENCE].step_s / own if found else 1.0
+                for name, cost in measured.items():
+                    scaled = Cost(scale * cost.step_s, scale * cost.recall_first_s, cost.of_lstm)
+                    found.setdefault(name, scaled)
+                write_json(path, {name: asdict(cost) for name, cost in found.items()})
+        return found
+
+    def _trainers(self, variants: Sequence[Variant]) -> dict[str, Trainer]:
+        """Return a trainer of each variant and of the LSTM; they write no files."""
+        trainers, quiet = {}, Console(quiet=True)
+        with tempfile.TemporaryDirectory() as name:
+            folder = RunFolder(Path(name))
+            for variant in dict.fromkeys([parse_variant(REFERENCE), *variants]):
+                policy = first_policy(
+                    self._seen, self._cores[variant.label], self._sources, 0, variant.sight
+                )
+                save_checkpoint(folder.start, policy, {})
+                wanted = self._options.train_options(folder, 0, variant.sight)
+                loss = replace(wanted.loss, recall_first=0)
+                wanted = replace(wanted, loss=loss)
+                trainers[variant.label] = assembled(wanted, quiet, self._features)
+        return trainers
+
+    def _prepare(self, folder: RunFolder, variant: Variant, seed: int, cost: Cost | None) -> None:
+        """Write first weights and facts; check them if a training has begun from them.
+
+        cost: with --minutes.
+        """
+        steps, given = self._options.steps, self._options
+        if cost is not None:
+            steps = cost.steps(given.minutes or 0, given.first_steps(variant.sight))
         config, sight = self._cores[variant.label], variant.sight
         if folder.can_resume:
             facts = folder.facts
@@ -582,6 +716,8 @@ class SuiteRunner:
             "all_parameters": sum(parameter.numel() for parameter in policy.parameters()),
             "settings": self._settings,
             **sight.fields,
+            "steps": steps,
+            "cost": None if cost is None else asdict(cost),
         }
         write_json(folder.facts_file, facts)
 
