@@ -239,7 +239,8 @@ def split_sight(options: Sequence[str]) -> tuple[tuple[str, ...], SightSize]:
     options: each FIELD=VALUE, of which the last one of a name counts. Without `TOKENS` and `KIND` there is
     no sight memory. Raises `UserError` if a value is no whole number or no kind, or if there are 0 cells.
     """
-    own, given, kind = [], dict[str, int](), None
+    own, given = [], dict[str, int]()
+    kind: Any = None
     for option in options:
         name, _, value = option.partition("=")
         if name == KIND:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from string import ascii_uppercase
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -266,21 +266,6 @@ def timed_step(trainer: Trainer, make: Callable[[], TrainingBatch]) -> PartTimes
     return dict(clock.taken)
 
 
-Name = TypeVar("Name")
-
-
-def timed_in_turns(trainers: Mapping[Name, Trainer], rounds: int) -> dict[Name, list[PartTimes]]:
-    """Return the seconds of `rounds` steps of each training, on the same batches, after a warm-up."""
-    taken: dict[Name, list[PartTimes]] = {name: [] for name in trainers}
-    for step in range(WARM_UP + rounds):
-        for name, trainer in trainers.items():
-            source = trainer.source
-            picks = source.memory.picks(source.windows, source.batch_size, source.seed, step)
-            make = partial(source.make, next(picks), step, burn_in=0)
-            taken[name].append(timed_step(trainer, make))
-    return {name: times[WARM_UP:] for name, times in taken.items()}
-
-
 def measure_steps(
     trainers: Mapping[Contender, Trainer],
     lstm_of: Mapping[Contender, Contender],
@@ -291,8 +276,15 @@ def measure_steps(
 
     `lstm` is the LSTM of as many weights, to which ratios refer; for such an LSTM, itself.
     """
+    taken: dict[Contender, list[PartTimes]] = {core: [] for core in trainers}
     with cpu_threads(threads):
-        counted = timed_in_turns(trainers, rounds)
+        for step in range(WARM_UP + rounds):
+            for core, trainer in trainers.items():
+                source = trainer.source
+                picks = source.memory.picks(source.windows, source.batch_size, source.seed, step)
+                make = partial(source.make, next(picks), step, burn_in=0)
+                taken[core].append(timed_step(trainer, make))
+    counted = {core: times[WARM_UP:] for core, times in taken.items()}
     whole = {c: np.array([sum(parts.values()) for parts in counted[c]]) for c in trainers}
     rows = []
     for core in trainers:

@@ -48,7 +48,6 @@ from ttm.sim.environment import inspect_env, require_memory_tasks
 from ttm.sim.evaluation import evaluate_conditions
 from ttm.sim.results import RESULT_FILE, Evaluation, load_evaluation
 from ttm.sim.shipped import KITCHEN, CueName
-from ttm.training.bench.step import WARM_UP, timed_in_turns
 from ttm.training.console import make_folder, print_progress, write_given
 from ttm.training.data import FeatureCache
 from ttm.training.losses import learn_memory
@@ -126,7 +125,8 @@ OWN: dict[str, dict[str, Any]] = {
 """Sizes of single cores, beside those of `COMMON`."""
 REFERENCE = "lstm"  # determines the number of parameters; it has no MLP whose width could be chosen
 LAYERS, BOTTLENECK = "num_layers", "bottleneck"
-COSTS, ROUNDS = "costs.json", 15  # the file of measured costs, and the steps of each variant
+COSTS = "costs.json"  # the file of measured costs
+WARM_UP, ROUNDS = 2, 15  # steps of each variant that are not counted, and that are
 TOLERANCE = 0.02  # how far the number of parameters may be from ours, as a portion of it
 
 
@@ -288,10 +288,14 @@ class Cost:
 
 def measured_costs(trainers: Mapping[str, Trainer], rounds: int) -> dict[str, Cost]:
     """Measure `rounds` steps of each training in turns. trainers: among others that of `REFERENCE`."""
-    steps = {
-        name: np.array([sum(parts.values())[0] for parts in taken])
-        for name, taken in timed_in_turns(trainers, rounds).items()
-    }
+    taken: dict[str, list[float]] = {name: [] for name in trainers}
+    for step, (name, trainer) in product(range(WARM_UP + rounds), trainers.items()):
+        begun, source = time.process_time(), trainer.source
+        picks = source.memory.picks(source.windows, source.batch_size, source.seed, step)
+        trainer.backpropagate(source.make(next(picks), step, burn_in=0))
+        trainer.update_weights()
+        taken[name].append(time.process_time() - begun)
+    steps = {name: np.array(each[WARM_UP:]) for name, each in taken.items()}
     lessons, first = dict[str, Iterator[float]](), dict[str, list[float]]()
     for name, trainer in trainers.items():
         source, policy = trainer.source, trainer.policy
