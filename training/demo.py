@@ -134,7 +134,7 @@ class Demo:
         start = self.out / "start.safetensors"
         policy, info = load_checkpoint(self.checkpoint)
         torch.manual_seed(0)
-        save_checkpoint(start, with_vision_kept(policy), info)
+        save_checkpoint(start, with_vision_kept(policy, tokens=True), info)
         before = self._evaluate("before", start)
         self._train(start)
         after = self._evaluate("after", self.trained)

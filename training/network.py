@@ -11,15 +11,17 @@ from pathlib import Path
 from typing import Any
 
 from ttm.policy.checkpoint import build_empty, load_checkpoint
-from ttm.policy.config import ActionHeadConfig, SightName
+from ttm.policy.config import ActionHeadConfig
 from ttm.policy.cores.core import CoreConfig
 from ttm.policy.cores.registry import TTM, core_name, sized_like, with_options
 from ttm.policy.errors import UserError, require_above_0, require_valid_fields
 from ttm.policy.policy import PRESETS, Policy, PolicyConfig
 from ttm.policy.relative import RelativeActions
+from ttm.policy.sight import Sight
 from ttm.policy.spec import SHIPPED, checkpoint_path, read_header
 from ttm.training.help_texts import AUTO
 from ttm.training.options import NO_WEIGHTS, TrainOptions
+from ttm.training.sequence_model import SightSize
 
 CORE, ACTION_HEAD, SIGHT = "core.", "action_head.", "sight."
 VISION, LANGUAGE = "vision.", "language."
@@ -79,7 +81,7 @@ def policy_to_see_as(options: TrainOptions) -> Policy | None:
 
 
 def see_as(policy: Policy, seen: Policy, name: str) -> None:
-    """Give a new policy of `chosen_network` the vision of `seen`, whose file has that name.
+    """Give a new policy the vision of `seen`, whose file has that name.
 
     It is all from the frame to the feature map: the network, FiLM and the code of the instruction.
     """
@@ -120,20 +122,30 @@ def with_chosen_parts(policy: Policy, options: TrainOptions) -> Policy:
 def with_vision_kept(
     policy: Policy,
     core: CoreConfig | None = None,
-    sight_tokens: int | None = None,
-    sight_cells: int | None = None,
-    sight: SightName | None = None,
+    sight: SightSize | None = None,
+    *,
+    tokens: bool = False,
 ) -> Policy:
-    """Return a copy of `policy` with random weights in the core, the action head and the sight memory.
+    """Return a new policy that sees, reads instructions and normalises as `policy` does.
 
-    The copy sees and reads instructions as `policy` does, and has yet to learn what to do.
+    It has the vision of `see_as`, the normaliser and the known instructions; all else is random.
 
-    core: the configuration of its core; None for that of `policy`. sight_tokens, sight_cells:
-    as in `with_chosen_parts`.
+    core, sight: the core and the sight memory; None for those of `policy`. tokens: also keep what makes
+    tokens of features, proprioception, actions and instructions.
     """
-    changes = {"sight_tokens": sight_tokens, "sight_cells": sight_cells, "sight": sight}
-    network = _changed(policy.config, core=core, **changes)
-    return _filled(build_empty(policy.spec, network), policy, (CORE, ACTION_HEAD, SIGHT))
+    size = {} if sight is None else sight.fields
+    made = build_empty(policy.spec, _changed(policy.config, core=core, **size))
+    if tokens:
+        return _filled(made, policy, (CORE, ACTION_HEAD, SIGHT))
+    see_as(made, policy, "the checkpoint")
+    made.normalizer.load_state_dict(policy.normalizer.state_dict())
+    made.known_instructions = dict(policy.known_instructions)
+    return made
+
+
+def sight_of(policy: Policy, size: SightSize) -> Sight | None:
+    """Return a new sight memory of that size for what `policy` sees; None for none."""
+    return with_vision_kept(policy, sight=size).sight
 
 
 def _filled(made: Policy, policy: Policy, fresh: tuple[str, ...]) -> Policy:

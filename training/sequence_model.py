@@ -10,16 +10,17 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from itertools import islice
-from typing import Any
+from typing import Any, get_args
 
 import torch
 from torch import Tensor, nn
 
+from ttm.policy.config import SightName
 from ttm.policy.cores.core import CoreConfig
 from ttm.policy.cores.registry import sized_like, with_options
 from ttm.policy.cores.ttm import TokenTuringConfig
 from ttm.policy.cpu_training import quicker_on_cpu
-from ttm.policy.errors import UserError
+from ttm.policy.errors import UserError, require_choice
 
 
 class SequenceModel(nn.Module):
@@ -84,7 +85,7 @@ def study_core(
 
 
 MLP_SIZE = "mlp_size"
-"""The field that `with_parameters` chooses."""
+"""The field that `with_parameters` chooses, unless it is named another."""
 
 
 def has_free_size(config: CoreConfig, options: Sequence[str] = ()) -> bool:
@@ -100,22 +101,29 @@ def num_parameters(config: CoreConfig, width: int, num_inputs: int = 1) -> int:
 
 
 def with_parameters(
-    name: str, config: CoreConfig, wanted: int, width: int, num_inputs: int = 1, *, advice: str
+    name: str,
+    config: CoreConfig,
+    wanted: int,
+    width: int,
+    num_inputs: int = 1,
+    *,
+    advice: str,
+    field: str = MLP_SIZE,
 ) -> CoreConfig:
-    """Return `config` with the width of its MLPs for which it has about `wanted` parameters.
+    """Return `config` with the width of its MLPs, or another field, for about `wanted` parameters.
 
     Raises `UserError`, which ends with `advice`, if the core called `name` is larger than that even
     with the narrowest MLPs. For width and num_inputs see `num_parameters`.
     """
-    least = num_parameters(replace(config, **{MLP_SIZE: 1}), width, num_inputs)
+    least = num_parameters(replace(config, **{field: 1}), width, num_inputs)
     # The number of parameters is linear in the width of the MLPs.
-    each = num_parameters(replace(config, **{MLP_SIZE: 2}), width, num_inputs) - least
+    each = num_parameters(replace(config, **{field: 2}), width, num_inputs) - least
     if least > wanted:
         raise UserError(
             f"core {name} has {least:,} parameters without its MLPs, more than the {wanted:,} that "
             f"all are to have; {advice}"
         )
-    return replace(config, **{MLP_SIZE: 1 + round((wanted - least) / each)})
+    return replace(config, **{field: 1 + round((wanted - least) / each)})
 
 
 MAX_GRADIENT_NORM = 1.0
@@ -193,39 +201,52 @@ def repeated(samples: Samples, batch_size: int, generator: torch.Generator) -> I
         yield tuple(part[rows] for part in samples)
 
 
-TOKENS, CELLS = "sight_tokens", "sight_cells"
+KIND, TOKENS, CELLS = "sight", "sight_tokens", "sight_cells"
 """Options of a sight memory, which are no fields of a core."""
+SIGHT_TOKENS = 6
+"""Selectors where only the kind is given."""
 
 
 @dataclass(frozen=True)
 class SightSize:
-    """The size of a sight memory."""
+    """The kind and the size of a sight memory."""
 
     tokens: int = 0
     """J, its selectors; 0 for no sight memory."""
     cells: int | None = None
     """Cells along each side of a frame; None for the checkpoint's, or else the default."""
 
+    kind: SightName = "colours"
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        """The fields of a `PolicyConfig`, and of `TrainOptions`, that it sets."""
+        return {TOKENS: self.tokens, CELLS: self.cells, KIND: self.kind}
+
     @property
     def options(self) -> tuple[str, ...]:
         """The options that give it, each FIELD=VALUE."""
-        cells = () if self.cells is None else (f"{CELLS}={self.cells}",)
-        return (f"{TOKENS}={self.tokens}", *cells) if self.tokens else ()
+        given = {k: v for k, v in self.fields.items() if v not in (None, "colours")}
+        return tuple(f"{k}={v}" for k, v in given.items()) if self.tokens else ()
 
 
 NO_SIGHT = SightSize()
 
 
 def split_sight(options: Sequence[str]) -> tuple[tuple[str, ...], SightSize]:
-    """Return the options of the core, and the size of the sight memory.
+    """Return the options of the core, and the sight memory.
 
-    options: each FIELD=VALUE, of which the last one of a name counts. Without `TOKENS` there is no
-    sight memory. Raises `UserError` if a value is no whole number, or if there are 0 cells.
+    options: each FIELD=VALUE, of which the last one of a name counts. Without `TOKENS` and `KIND` there is
+    no sight memory. Raises `UserError` if a value is no whole number or no kind, or if there are 0 cells.
     """
-    own, given = [], {}
+    own, given = [], dict[str, int]()
+    kind: Any = None
     for option in options:
         name, _, value = option.partition("=")
-        if name not in (TOKENS, CELLS):
+        if name == KIND:
+            require_choice(KIND, value, get_args(SightName))
+            kind = value
+        elif name not in (TOKENS, CELLS):
             own.append(option)
         elif not value.isdecimal():
             raise UserError(f"{option} is no number; give a whole number, such as {name}=6")
@@ -233,4 +254,7 @@ def split_sight(options: Sequence[str]) -> tuple[tuple[str, ...], SightSize]:
             given[name] = int(value)
     if given.get(CELLS) == 0:
         raise UserError(f"{CELLS}=0: a frame has at least one cell; give a number such as 12 or 16")
-    return tuple(own), SightSize(given.get(TOKENS, 0), given.get(CELLS))
+    tokens = given.get(TOKENS, 0 if kind is None else SIGHT_TOKENS)
+    if not tokens:
+        return tuple(own), NO_SIGHT
+    return tuple(own), SightSize(tokens, given.get(CELLS), kind or "colours")

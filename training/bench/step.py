@@ -30,7 +30,6 @@ from ttm.policy.cores.registry import sized_like, with_options
 from ttm.policy.engines import cpu_threads
 from ttm.policy.errors import UserError, options, require_at_least, require_some
 from ttm.policy.policy import Policy
-from ttm.policy.sight import SightMemory
 from ttm.policy.spec import PolicySpec, checkpoint_path, random_observation
 from ttm.training.bench.common import (
     BenchCommand,
@@ -43,6 +42,7 @@ from ttm.training.bench.common import (
 )
 from ttm.training.data import FeatureCache
 from ttm.training.losses import TrainingBatch
+from ttm.training.network import sight_of
 from ttm.training.options import FrozenVisionConfig, LossConfig, TrainOptions
 from ttm.training.runtime import keep_freed_memory
 from ttm.training.sequence_model import NO_SIGHT, SightSize, split_sight
@@ -107,15 +107,14 @@ class Contender:
 def parsed(text: str, policy: Policy) -> Contender:
     """Return the core that a text names, at the size that it gets in `policy`.
 
-    text: the core, its options, each FIELD=VALUE, and perhaps the size of a sight memory. Raises
+    text: the core, its options, each FIELD=VALUE, and perhaps those of a sight memory. Raises
     `UserError` if there is no such core, or it has no such options.
     """
     name, *given = text.split() or [""]
     of_core, size = split_sight(given)
     config, tokens, weights = policy.config, policy.num_encoded, 0
     core = with_options(sized_like(name, config.core), of_core)
-    if size.tokens:
-        sight = SightMemory(config.width, size.tokens)
+    if (sight := sight_of(policy, size)) is not None:
         tokens, weights = tokens + sight.num_tokens, num_parameters(sight)
     counted = counted_step(core, config.width, tokens)
     return Contender(name, of_core, counted.parameters + weights, counted.multiply_adds, size)
@@ -159,8 +158,7 @@ def trainer_of(
         out=Path(),
         core=core.name,
         core_options=core.options,
-        sight_tokens=core.sight.tokens,
-        sight_cells=core.sight.cells,
+        **core.sight.fields,
         init=init,
         window="episode",
         batch_size=BATCH_SIZE,

@@ -11,25 +11,37 @@ import hashlib
 import json
 import re
 import shlex
+import tempfile
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import product
 from pathlib import Path
 from typing import Annotated, Any
 
+import numpy as np
 import torch
 from filelock import FileLock, Timeout
+from rich.console import Console
 from torch import Tensor
-from tyro.conf import arg
+from tyro.conf import Suppress, arg
 
 from ttm.policy.checkpoint import load_checkpoint, save_checkpoint
 from ttm.policy.cores.core import CoreConfig
 from ttm.policy.cores.registry import NAMES, TTM, core_from_dict, core_to_dict
-from ttm.policy.errors import UserError, options, require_at_least, require_choice, require_some
+from ttm.policy.engines import cpu_threads
+from ttm.policy.errors import (
+    UserError,
+    options,
+    require_above_0,
+    require_at_least,
+    require_choice,
+    require_some,
+)
 from ttm.policy.files import write_atomically, write_json
 from ttm.policy.policy import Policy
-from ttm.policy.sight import SightMemory
+from ttm.policy.sight import ContentMemory
 from ttm.policy.spec import checkpoint_path
 from ttm.sim.condition import LIVE, NOISE, PROBE_DESCRIPTIONS, Condition, ProbeName, conditions_of
 from ttm.sim.environment import inspect_env, require_memory_tasks
@@ -38,7 +50,8 @@ from ttm.sim.results import RESULT_FILE, Evaluation, load_evaluation
 from ttm.sim.shipped import KITCHEN, CueName
 from ttm.training.console import make_folder, print_progress, write_given
 from ttm.training.data import FeatureCache
-from ttm.training.network import with_vision_kept
+from ttm.training.losses import learn_memory
+from ttm.training.network import sight_of, with_vision_kept
 from ttm.training.options import (
     FrozenVisionConfig,
     InputDropoutConfig,
@@ -49,6 +62,9 @@ from ttm.training.options import (
 )
 from ttm.training.run_log import LAST, RESULT, resume_path
 from ttm.training.sequence_model import (
+    CELLS,
+    KIND,
+    MLP_SIZE,
     NO_SIGHT,
     TOKENS,
     SightSize,
@@ -71,7 +87,8 @@ from ttm.training.study.suite_report import (
     merged_figures,
     read_figures,
 )
-from ttm.training.train import train
+from ttm.training.train import assembled, train
+from ttm.training.trainer import Trainer
 
 OURS_OPTIONS = (
     "write=ring",
@@ -80,7 +97,7 @@ OURS_OPTIONS = (
     "write_outputs=false",
     "num_layers=1",
     "gate_max_ticks=1000",
-    f"{TOKENS}=6",
+    f"{KIND}=content",
 )
 """What ours differs in from the published machine."""
 COMMON = {
@@ -107,6 +124,9 @@ OWN: dict[str, dict[str, Any]] = {
 }
 """Sizes of single cores, beside those of `COMMON`."""
 REFERENCE = "lstm"  # determines the number of parameters; it has no MLP whose width could be chosen
+LAYERS, BOTTLENECK = "num_layers", "bottleneck"
+COSTS = "costs.json"  # the file of measured costs
+WARM_UP, ROUNDS = 2, 15  # steps of each variant that are not counted, and that are
 TOLERANCE = 0.02  # how far the number of parameters may be from ours, as a portion of it
 
 
@@ -119,32 +139,41 @@ class Variant:
     options: tuple[str, ...] = ()
     sight: SightSize = NO_SIGHT
 
-    def num_parameters(self, config: CoreConfig, width: int, num_inputs: int) -> int:
+    def num_parameters(self, config: CoreConfig, seen: Policy) -> int:
         """Return the number of parameters of the core of `config` and of the sight memory.
 
-        width: D. num_inputs: N, the tokens of a tick without those of the sight memory.
+        seen: what the policy sees as.
         """
-        own, tokens = self._sight(width)
-        return own + num_parameters(config, width, num_inputs + tokens)
+        own, *sizes = self._sizes(seen)
+        return own + num_parameters(config, *sizes)
 
-    def sized(self, wanted: int, width: int, num_inputs: int) -> CoreConfig:
+    def sized(self, wanted: int, seen: Policy) -> CoreConfig:
         """Return the core with MLPs of such a width that the variant has `wanted` parameters.
 
+        An LSTM, which has none, gets fewer layers and a wider summary of its inputs where it needs to.
         A core whose options name a width, or that has no MLPs, has a size of its own.
         """
         config = study_core(self.core, COMMON, OWN, self.options)
-        if not has_free_size(config, self.options):
+        own, *sizes = self._sizes(seen)
+        wanted, given = wanted - own, {option.partition("=")[0] for option in self.options}
+        field = MLP_SIZE
+        if self.core == REFERENCE and not given & {LAYERS, BOTTLENECK}:
+            if abs(num_parameters(config, *sizes) - wanted) <= TOLERANCE * wanted:
+                return config
+            while num_parameters(config, *sizes) > wanted:
+                config = replace(config, **{LAYERS: getattr(config, LAYERS) - 1})
+            field = BOTTLENECK
+        elif not has_free_size(config, self.options):
             return config
-        own, tokens = self._sight(width)
-        size = (wanted - own, width, num_inputs + tokens)
-        return with_parameters(self.label, config, *size, advice="give it smaller sizes")
+        advice = "give it smaller sizes"
+        return with_parameters(self.label, config, wanted, *sizes, advice=advice, field=field)
 
-    def _sight(self, width: int) -> tuple[int, int]:
-        """Return the parameters of the sight memory, and the tokens that it adds."""
-        if not self.sight.tokens:
-            return 0, 0
-        sight = SightMemory(width, self.sight.tokens)
-        return sum(parameter.numel() for parameter in sight.parameters()), sight.num_tokens
+    def _sizes(self, seen: Policy) -> tuple[int, int, int]:
+        """Return the parameters of the sight memory, and the core's D and N."""
+        sight, width, tokens = sight_of(seen, self.sight), seen.config.width, seen.num_encoded
+        if sight is None:
+            return 0, width, tokens
+        return sum(p.numel() for p in sight.parameters()), width, tokens + sight.num_tokens
 
 
 def parse_variant(text: str) -> Variant:
@@ -164,24 +193,21 @@ def parse_variant(text: str) -> Variant:
     return Variant(" ".join([name, *given]), core, *split_sight((*own, *given)))
 
 
-def suite_cores(
-    ours: Variant, variants: Sequence[Variant], width: int, num_inputs: int
-) -> dict[str, CoreConfig]:
+def suite_cores(ours: Variant, variants: Sequence[Variant], seen: Policy) -> dict[str, CoreConfig]:
     """Return label -> configuration of each of `variants` and of `ours`.
 
     Ours has as many parameters as the LSTM at the study's sizes, and all others as many as ours.
 
-    width: D. num_inputs: N, the tokens of a tick. Raises `UserError` for options that do not fit, and
-    for a variant whose number of parameters differs from that of `ours` by more than `TOLERANCE`.
+    seen: what all policies see as. Raises `UserError` for options that do not fit, and for a variant
+    whose number of parameters differs from that of `ours` by more than `TOLERANCE`.
     """
-    sizes = width, num_inputs
-    cores = {
-        ours.label: ours.sized(num_parameters(study_core(REFERENCE, COMMON, OWN), *sizes), *sizes)
-    }
-    wanted = ours.num_parameters(cores[ours.label], *sizes)
+    lstm = Variant(REFERENCE, REFERENCE)
+    reference = lstm.num_parameters(study_core(REFERENCE, COMMON, OWN), seen)
+    cores = {ours.label: ours.sized(reference, seen)}
+    wanted = ours.num_parameters(cores[ours.label], seen)
     for variant in variants:
-        core = cores[variant.label] = variant.sized(wanted, *sizes)
-        found = variant.num_parameters(core, *sizes)
+        core = cores[variant.label] = variant.sized(wanted, seen)
+        found = variant.num_parameters(core, seen)
         if abs(found - wanted) > TOLERANCE * wanted:
             raise UserError(
                 f"--core '{variant.label}' has {found:,} parameters and ours {wanted:,}, more than 2 % "
@@ -190,10 +216,10 @@ def suite_cores(
     return cores
 
 
-def source_cores(ours: Variant, width: int, num_inputs: int) -> list[CoreConfig]:
+def source_cores(ours: Variant, seen: Policy) -> list[CoreConfig]:
     """Return the cores with whose first weights all others begin where names and shapes are equal."""
-    sources = [Variant(name, name) for name in (TTM, "lstm")]
-    return list(suite_cores(ours, sources, width, num_inputs).values())[1:]
+    sources = [Variant(name, name) for name in (TTM, REFERENCE)]
+    return list(suite_cores(ours, sources, seen).values())[1:]
 
 
 def first_policy(
@@ -205,18 +231,18 @@ def first_policy(
 ) -> Policy:
     """Return the policy with the core of `config` with which the training of `seed` begins.
 
-    Vision, tokens and normalisation are those of `seen`. Core, action head and sight memory are drawn
-    at random by the seed. A drawn tensor whose name and shape one of `sources` has, too, is the one
-    drawn there, the first of them first. What initialisation sets without chance, such as biases,
-    stays as it is.
+    Vision and normalisation are those of `seen`. All else is drawn at random by the seed. A drawn
+    tensor whose name and shape one of `sources` has, too, is the one drawn there, the first of them
+    first, with no sight memory or with one of colours of as many tokens. What initialisation sets
+    without chance, such as biases, stays as it is.
 
     sources: the same for all policies that are compared.
     """
     policy = _new(seen, config, seed, sight)
     mine = _drawn(seen, config, seed, sight)
     shared: dict[str, Tensor] = {}
-    for source in reversed(sources):
-        theirs = _drawn(seen, source, seed, NO_SIGHT)
+    for size, source in product((SightSize(sight.tokens), NO_SIGHT), reversed(sources)):
+        theirs = _drawn(seen, source, seed, size)
         shared |= {n: v for n, v in theirs.items() if n in mine and mine[n].shape == v.shape}
     policy.load_state_dict(shared, strict=False)
     return policy
@@ -225,7 +251,7 @@ def first_policy(
 def _new(seen: Policy, config: CoreConfig, seed: int, sight: SightSize) -> Policy:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        return with_vision_kept(seen, config, sight.tokens, sight.cells)
+        return with_vision_kept(seen, config, sight)
 
 
 def _drawn(seen: Policy, config: CoreConfig, seed: int, sight: SightSize) -> dict[str, Tensor]:
@@ -234,10 +260,63 @@ def _drawn(seen: Policy, config: CoreConfig, seed: int, sight: SightSize) -> dic
 
 
 FACTS = ("variant", "seed", "core", "sight_tokens", "parameters", "all_parameters", "settings")
-"""What run.json says of a training, beside the "sight_cells" that early ones do not have: among others
-the settings of all trainings that are compared."""
+"""What run.json says of a training, among others the settings of all trainings that are compared."""
+LATER_FACTS = {"sight_cells": None, "sight": "colours", "steps": None, "cost": None, "cpu_s": None}
+"""Facts that early ones do not have, and what they were then."""
 OF_TRAINING = ("variant", "seed", "core", "parameters", "all_parameters")
 """The facts that the figures of a training repeat."""
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What the training of a variant costs, in seconds of the CPU: medians."""
+
+    step_s: float
+    recall_first_s: float  # of a step of the recall loss alone; 0 without a content memory
+    of_lstm: float  # `step_s` as a portion of that of the LSTM, measured on the same batches
+
+    def steps(self, minutes: float, recall_first: int) -> int:
+        """Return how many steps fit into `minutes` beside those of the recall loss alone."""
+        left = 60 * minutes - recall_first * self.recall_first_s
+        if left < self.step_s:
+            raise UserError(
+                f"--minutes is {minutes:g}, in which no step fits beside {recall_first} of the recall "
+                "loss alone; give more, or a lower --recall-first"
+            )
+        return int(left / self.step_s)
+
+
+def measured_costs(trainers: Mapping[str, Trainer], rounds: int) -> dict[str, Cost]:
+    """Measure `rounds` steps of each training in turns. trainers: among others that of `REFERENCE`."""
+    taken: dict[str, list[float]] = {name: [] for name in trainers}
+    for step, (name, trainer) in product(range(WARM_UP + rounds), trainers.items()):
+        begun, source = time.process_time(), trainer.source
+        picks = source.memory.picks(source.windows, source.batch_size, source.seed, step)
+        trainer.backpropagate(source.make(next(picks), step, burn_in=0))
+        trainer.update_weights()
+        taken[name].append(time.process_time() - begun)
+    steps = {name: np.array(each[WARM_UP:]) for name, each in taken.items()}
+    lessons, first = dict[str, Iterator[float]](), dict[str, list[float]]()
+    for name, trainer in trainers.items():
+        source, policy = trainer.source, trainer.policy
+        first[name] = []
+        if isinstance(policy.sight, ContentMemory) and source.recall and trainer.recall:
+            assert source.features is not None
+            codes = torch.zeros(len(source.windows.episode_lengths), policy.config.embedding_size)
+            parts = policy, trainer.recall, source.recall, source.features.by_sight, codes
+            lessons[name] = learn_memory(*parts, steps=WARM_UP + rounds, seed=source.seed)
+    for name in [*lessons] * (WARM_UP + rounds):
+        begun = time.process_time()
+        next(lessons[name])
+        first[name].append(time.process_time() - begun)
+    return {
+        name: Cost(
+            float(np.median(found)),
+            float(np.median(first[name][WARM_UP:])) if first[name] else 0.0,
+            float(np.median(found / steps[REFERENCE])),
+        )
+        for name, found in steps.items()
+    }
 
 
 class RunFolder:
@@ -259,7 +338,7 @@ class RunFolder:
     @property
     def facts(self) -> dict[str, Any]:
         """What the folder is of. Raises `UserError` if it is damaged."""
-        facts = {"sight_cells": None, **_read(self.facts_file, FACTS)}
+        facts = {**LATER_FACTS, **_read(self.facts_file, FACTS)}
         return {**facts, "settings": LATER_SETTINGS | facts["settings"]}
 
     @property
@@ -322,6 +401,8 @@ def collect_figures(out: Path) -> Figures:
                 **{name: facts[name] for name in OF_TRAINING},
                 steps=result["step"],
                 minutes=round(result["elapsed_s"] / 60, 2),
+                cpu_minutes=None if facts["cpu_s"] is None else round(facts["cpu_s"] / 60, 2),
+                **(facts["cost"] or {}),
                 validation_error=None if error is None else round(error, 4),
             )
         )
@@ -389,13 +470,16 @@ class StudySuiteCommand:
     data: tuple[str, ...] = ()
     """Demonstrations of the tasks: HDF5 files, folders of them, or globs in quotes."""
     init: Path = Path("shipped")
-    """The checkpoint whose vision, tokens and normalisation all policies begin with. Vision stays
-    frozen. Core and action head are new."""
+    """The checkpoint whose vision and normalisation all policies begin with. Vision stays frozen; all
+    else is new."""
     core: Annotated[tuple[str, ...], VARIANT] = VARIANTS
     seeds: tuple[int, ...] = (0, 1, 2)
     """One training for each seed, which seeds first weights and batches."""
     steps: int = 2000
     """Training steps of every core."""
+    minutes: float | None = None
+    """In place of --steps: equal CPU time. What a step of each core costs is measured once, in turns, and
+    each gets the steps that fit into so many minutes of the CPU, beside --recall-first."""
     window: Window = "episode"
     """Ticks in a training window, as in ttm train. With 1 a policy learns to act without any memory, as a
     control where the cue is left on; give a recall weight of 0, a larger batch and the probe zero as well."""
@@ -405,13 +489,15 @@ class StudySuiteCommand:
     """Peak learning rate. Default: that of ttm train --init."""
     recall_weight: float = 2.0
     """Weight of the recall loss, as in ttm train."""
+    recall_first: int = 600
+    """Steps by which a content memory learns from the recall loss alone, before the policy."""
     weigh_starts: float = LossConfig.weigh_starts
     """Weight of the first ticks after a stand-still, as in ttm train."""
     previous_action_dropout: float = InputDropoutConfig.previous_action_dropout
     """Portion of windows without previous actions, as in ttm train."""
     task: tuple[str, ...] = ("memory",)
     """Memory tasks to evaluate, or groups of them."""
-    env: str = KITCHEN
+    env: Suppress[str] = KITCHEN
     """Gymnasium ID of the environment, as in ttm evaluate."""
     gap: tuple[int, ...] = (15, 45)
     """Ticks for which the tasks hide their cue in evaluations."""
@@ -436,31 +522,42 @@ class StudySuiteCommand:
         """What to compare, each once. Raises `UserError` if there is no such core."""
         return list(dict.fromkeys(parse_variant(text) for text in self.core))
 
-    def train_options(self, folder: RunFolder, seed: int) -> TrainOptions:
-        """Return the options of `ttm train` for one training."""
+    def train_options(
+        self, folder: RunFolder, seed: int, sight: SightSize = NO_SIGHT, steps: int | None = None
+    ) -> TrainOptions:
+        """Return the options of `ttm train` for one training. steps: None for --steps."""
         return TrainOptions(
             data=self.data,
             out=folder.training,
             init=folder.start.resolve(),  # so that another spelling of --out can resume
-            steps=self.steps,
+            steps=steps or self.steps,
             resume=folder.can_resume,
             window=self.window,
             batch_size=self.batch_size,
             vision=FrozenVisionConfig(freeze_vision=True),
             optimization=OptimizationConfig(learning_rate=self.learning_rate),
             input_dropout=InputDropoutConfig(self.previous_action_dropout),
-            loss=LossConfig(weigh_starts=self.weigh_starts, recall_weight=self.recall_weight),
+            loss=LossConfig(
+                weigh_starts=self.weigh_starts,
+                recall_weight=self.recall_weight,
+                recall_first=self.first_steps(sight),
+            ),
             validations=4,  # the policy after the last step counts
             seed=seed,
             device="cpu",
             threads=self.workers,
         )
 
+    def first_steps(self, sight: SightSize) -> int:
+        """Return by how many steps a sight memory learns from the recall loss alone."""
+        return self.recall_first if sight.kind == "content" and self.recall_weight else 0
+
     def check(self) -> None:
         """Raise `UserError` if a value is out of range."""
         require_some(options(self, "seeds", "gap", "task", "core"))
         require_at_least(1, options(self, "steps", "batch_size", "episodes", "workers"))
-        require_at_least(0, {"--seeds": min(self.seeds)})
+        require_at_least(0, {"--seeds": min(self.seeds)} | options(self, "recall_first"))
+        require_above_0({} if self.minutes is None else options(self, "minutes"))
         _ = self.variants  # raises for a core that there is not
         self.train_options(RunFolder(self.out), seed=0).check()
         require_svg(self.plot)
@@ -503,21 +600,22 @@ class SuiteRunner:
         self._settings = {
             "data": list(options.data),
             "init": hashlib.sha256(init.read_bytes()).hexdigest(),
-            "steps": options.steps,
+            "steps": None if options.minutes else options.steps,
+            "minutes": options.minutes,
             "window": options.window,
             "batch_size": options.batch_size,
             "augmented_versions": 1,  # as folders of earlier releases say
             "new_statistics": training.new_statistics,
             **asdict(training.loss),
+            "recall_first": options.recall_first,
             **asdict(training.optimization),
             **asdict(training.input_dropout),
             "env": options.env,
             "cue": options.cue,
         }
         ours = parse_variant(OURS)
-        sizes = self._sizes = self._seen.config.width, self._seen.num_encoded
-        self._cores = suite_cores(ours, options.variants, *sizes)
-        self._sources = source_cores(ours, *sizes)
+        self._cores = suite_cores(ours, [parse_variant(REFERENCE), *options.variants], self._seen)
+        self._sources = source_cores(ours, self._seen)
         self._tasks = inspect_env(options.env).choose(options.task)
         require_memory_tasks(options.env, self._tasks, "ttm study suite")
         probes = (LIVE, *options.probe)
@@ -530,6 +628,7 @@ class SuiteRunner:
         A folder in which another process works is left out.
         """
         options = self._options
+        costs = {} if options.minutes is None else self._costs()
         for seed, variant in product(options.seeds, options.variants):
             label = f"{variant.label}, seed {seed}"
             name = re.sub(r"[^A-Za-z0-9@=._-]+", "_", variant.label)
@@ -538,22 +637,70 @@ class SuiteRunner:
                 if not mine:
                     print_progress(f"{label}: another process works on it")
                     continue
-                self._prepare(folder, variant, seed)
+                self._prepare(folder, variant, seed, costs.get(variant.label))
                 if folder.training_result is None:
+                    facts, begun = folder.facts, time.process_time()
                     print_progress(f"{label}: training")
-                    if code := train(options.train_options(folder, seed), self._features):
+                    wanted = options.train_options(folder, seed, variant.sight, facts["steps"])
+                    code = train(wanted, self._features)
+                    spent = time.process_time() - begun
+                    write_json(folder.facts_file, {**facts, "cpu_s": (facts["cpu_s"] or 0) + spent})
+                    if code:
                         return code
                 for task, condition in product(self._tasks, self._conditions):
                     self._evaluate(folder, task, condition, label)
         return 0
 
-    def _prepare(self, folder: RunFolder, variant: Variant, seed: int) -> None:
-        """Write first weights and facts; check them if a training has begun from them."""
+    def _costs(self) -> dict[str, Cost]:
+        """Return what each variant costs, as OUT/costs.json says. What it lacks is measured.
+
+        A later measurement is scaled to the step of the LSTM in the first one.
+        """
+        options, path = self._options, self._options.out / COSTS
+        with FileLock(make_folder(options.out) / ".costs.lock"), cpu_threads(options.workers):
+            known = _read(path, ()) if path.exists() else {}
+            found = {name: Cost(**values) for name, values in known.items()}
+            lacking = [each for each in options.variants if each.label not in found]
+            if lacking:
+                print_progress("measuring what a training step costs")
+                measured = measured_costs(self._trainers(lacking), ROUNDS)
+                own = measured[REFERENCE].step_s
+                scale = found[REFERENCE].step_s / own if found else 1.0
+                for name, cost in measured.items():
+                    scaled = Cost(scale * cost.step_s, scale * cost.recall_first_s, cost.of_lstm)
+                    found.setdefault(name, scaled)
+                write_json(path, {name: asdict(cost) for name, cost in found.items()})
+        return found
+
+    def _trainers(self, variants: Sequence[Variant]) -> dict[str, Trainer]:
+        """Return a trainer of each variant and of the LSTM; they write no files."""
+        trainers, quiet = {}, Console(quiet=True)
+        with tempfile.TemporaryDirectory() as name:
+            folder = RunFolder(Path(name))
+            for variant in dict.fromkeys([parse_variant(REFERENCE), *variants]):
+                policy = first_policy(
+                    self._seen, self._cores[variant.label], self._sources, 0, variant.sight
+                )
+                save_checkpoint(folder.start, policy, {})
+                wanted = self._options.train_options(folder, 0, variant.sight)
+                loss = replace(wanted.loss, recall_first=0)
+                wanted = replace(wanted, loss=loss)
+                trainers[variant.label] = assembled(wanted, quiet, self._features)
+        return trainers
+
+    def _prepare(self, folder: RunFolder, variant: Variant, seed: int, cost: Cost | None) -> None:
+        """Write first weights and facts; check them if a training has begun from them.
+
+        cost: with --minutes.
+        """
+        steps, given = self._options.steps, self._options
+        if cost is not None:
+            steps = cost.steps(given.minutes or 0, given.first_steps(variant.sight))
         config, sight = self._cores[variant.label], variant.sight
         if folder.can_resume:
             facts = folder.facts
             advice = "give the same options as before, another --out, or delete that folder"
-            held = SightSize(facts["sight_tokens"], facts["sight_cells"])
+            held = SightSize(*(facts[name] for name in (TOKENS, CELLS, KIND)))
             if (core_from_dict(facts["core"]), held) != (config, sight):
                 raise UserError(f"{folder.path} holds a core of other sizes or options; {advice}")
             for name, value in self._settings.items():
@@ -569,11 +716,12 @@ class SuiteRunner:
             "variant": variant.label,
             "seed": seed,
             "core": core_to_dict(config),
-            "sight_tokens": sight.tokens,
-            "parameters": variant.num_parameters(config, *self._sizes),
+            "parameters": variant.num_parameters(config, self._seen),
             "all_parameters": sum(parameter.numel() for parameter in policy.parameters()),
             "settings": self._settings,
-            "sight_cells": sight.cells,
+            **sight.fields,
+            "steps": steps,
+            "cost": None if cost is None else asdict(cost),
         }
         write_json(folder.facts_file, facts)
 

@@ -25,7 +25,7 @@ OURS = "ours"  # the name of our Token Turing Machine; `TTM` is the published on
 VARIANTS = (OURS, TTM, "none", "lstm", "tlb", "hourglass", "transformer", "frame-stacking")
 """What is compared by default, in the order of the tables."""
 SWAP = "swap"
-LATER_SETTINGS = {"window": "episode"}
+LATER_SETTINGS = {"window": "episode", "minutes": None, "recall_first": 0}
 """Settings that did not exist at first, and what they were then."""
 
 
@@ -42,6 +42,13 @@ class Training:
     minutes: float
     validation_error: float | None = None
     """Of the actions in held-out demonstrations, in standard deviations; None if there are none."""
+    cpu_minutes: float | None = None
+    """Of the CPU, all in all."""
+    step_s: float | None = None
+    """With equal CPU time: seconds of the CPU of a step, of one of the recall loss alone, and the former as a
+    portion of that of the LSTM."""
+    recall_first_s: float | None = None
+    of_lstm: float | None = None
 
 
 @dataclass(frozen=True)
@@ -165,13 +172,30 @@ def paired_difference(first: Iterable[Choices], second: Iterable[Choices]) -> Di
     )
 
 
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Return p values corrected for their number (Holm 1979)."""
+    order = sorted(range(len(p_values)), key=lambda place: p_values[place])
+    found, least = list(p_values), 0.0
+    for rank, place in enumerate(order):
+        least = max(least, min(1.0, (len(order) - rank) * p_values[place]))
+        found[place] = least
+    return found
+
+
+COSTS = {
+    "CPU minutes": ("cpu_minutes", "{:.1f}"),
+    "CPU s": ("step_s", "{:.3f}"),
+    "of lstm": ("of_lstm", "{:.2f}"),
+}
+"""Columns of the costs by the CPU: the field of `Training`, and its form."""
 NOTES = """\
 Each cell: right choices of all episodes, in %, with Wilson's 95 % interval over the episodes. It does
 not say how much another training would differ; for that see the differences by seed. To choose nothing
 counts as wrong. A star: other variants have more seeds or tasks there.
 45/15: the rate at a gap of 45 ticks as a portion of that at 15. only ours, only it: initial states in
-which one of the two chose right. p: McNemar's exact test; difference: with the 95 % interval of Agresti
-and Min (2005). Pairs are the same state with trainings of the same seed.
+which one of the two chose right. p: McNemar's exact test with Holm's correction over the rows of a table;
+difference: with the 95 % interval of Agresti and Min (2005). Pairs are the same state with trainings of
+the same seed.
 donor's: with the memory of an episode of another cue, choices of what that cue asked for."""
 
 
@@ -206,7 +230,9 @@ class Report:
         """Return all tables that the figures allow."""
         tables = [self._choices("all tasks")] if self.gaps else []
         tables += [self._choices(task, task) for task in self.tasks if len(self.tasks) > 1]
-        tables += [table for table in (self._differences(), self._probes()) if table.rows]
+        scopes = [(None, "all tasks"), *((t, t) for t in self.tasks if len(self.tasks) > 1)]
+        more = [*(self._differences(title, task) for task, title in scopes), self._probes()]
+        tables += [table for table in more if table.rows]
         return [*tables, self._costs()]
 
     def _select(
@@ -243,19 +269,23 @@ class Report:
         columns += [f"{later}/{earlier}" for earlier, later in pairwise(self.gaps)]
         return _table(f"Right choices, {title}", columns, rows)
 
-    def _differences(self) -> TitledTable:
-        rows = []
-        for variant, gap in self.cases:
-            found = paired_difference(self._select(OURS, gap), self._select(variant, gap))
-            if variant == OURS or found is None:
-                continue
+    def _differences(self, title: str, task: str | None) -> TitledTable:
+        compared = {
+            (variant, gap): found
+            for variant, gap in self.cases
+            if variant != OURS
+            for ours in [self._select(OURS, gap, LIVE, task)]
+            if (found := paired_difference(ours, self._select(variant, gap, LIVE, task)))
+        }
+        corrected, rows = iter(holm([found.test.p_value for found in compared.values()])), []
+        for (variant, gap), found in compared.items():
             value, low, high = (100 * each for each in (found.value, *found.interval))
             difference = f"{value:+.1f} ({low:+.1f} to {high:+.1f})"
-            counts = found.test.only_first, found.test.only_second, p_text(found.test.p_value)
+            counts = found.test.only_first, found.test.only_second, p_text(next(corrected))
             by_seed = " ".join(f"{100 * each:+.0f}" for _, each in sorted(found.by_seed.items()))
             rows.append([variant, gap, difference, *counts, by_seed])
         columns = ["ours against", "gap", "difference", "only ours", "only it", "p", "by seed"]
-        return _table("Paired differences of right choices, in points", columns, rows)
+        return _table(f"Paired differences of right choices, in points, {title}", columns, rows)
 
     def _probes(self) -> TitledTable:
         others = [probe for probe in self.probes if probe != LIVE]
@@ -282,11 +312,14 @@ class Report:
             times = f"{minutes:.1f}", f"{60 * minutes / fmean(steps):.2f}"
             error = f"{fmean(errors):.3f}" if errors else "—"
             rows.append([variant, *sizes, len(of), _range(steps), *times, error])
+            for name, form in COSTS.values():
+                known = [value for each in of if (value := getattr(each, name)) is not None]
+                rows[-1].append(form.format(fmean(known)) if known else "—")
         title = (
             "Trainings: means over all of them; error: of the actions in held-out demonstrations"
         )
         columns = ["core", "parameters", "of the policy", "trainings", "steps", "minutes"]
-        return _table(title, [*columns, "s a step", "error"], rows)
+        return _table(title, [*columns, "s a step", "error", *COSTS], rows)
 
     def draw(self) -> str:
         """Return an SVG with a panel for each task, and one for each probe over all tasks.

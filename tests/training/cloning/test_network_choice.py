@@ -157,17 +157,20 @@ def test_cells_without_a_sight_memory_are_an_error(spec: PolicySpec) -> None:
         chosen_network(asked(core="ttm", sight_cells=6))
 
 
-def test_with_vision_kept_core_head_and_sight_memory_are_new(spec: PolicySpec) -> None:
+@pytest.mark.parametrize("tokens", [False, True])
+def test_with_vision_kept_all_else_is_new(spec: PolicySpec, tokens: bool) -> None:
     torch.manual_seed(1)
     policy = Policy(spec, replace(PRESETS["tiny"], sight_tokens=2))
-    before, after = policy.state_dict(), with_vision_kept(policy).state_dict()
+    policy.known_instructions = {"pick": np.zeros(PRESETS["tiny"].embedding_size, np.float32)}
+    made = with_vision_kept(policy, tokens=tokens)
+    before, after = policy.state_dict(), made.state_dict()
     assert before.keys() == after.keys()
-    new = ("core.", "action_head.", "sight.")
-    kept = [name for name in before if not name.startswith(new)]
-    assert all(torch.equal(before[name], after[name]) for name in kept)
-    for prefix in new:
-        names = [name for name in before if name.startswith(prefix)]
-        assert any(not torch.equal(before[name], after[name]) for name in names)
+    assert made.known_instructions.keys() == {"pick"}
+    same = {name.split(".")[0] for name in before if torch.equal(before[name], after[name])}
+    other = {name.split(".")[0] for name in before if not torch.equal(before[name], after[name])}
+    of_tokens = {"camera_tokens", "proprioception_tokens", "action_token", "language_token"}
+    assert other == {"core", "action_head", "sight"} | (set() if tokens else of_tokens)
+    assert {"vision", "language", "normalizer"} <= same
 
 
 def test_auto_is_the_presets_core_and_asks_nothing_of_a_checkpoint() -> None:

@@ -52,7 +52,7 @@ def seeing(tmp_path_factory: pytest.TempPathFactory) -> Path:
         torch.manual_seed(0)
         vision = VisionConfig(width_coefficient=0.5, reduction=8, norm="group")
         core = LstmConfig(num_layers=1)
-        config = PolicyConfig(width=32, language_size=16, vision=vision, core=core)
+        config = PolicyConfig(width=64, language_size=16, vision=vision, core=core)
         policy = Policy(inspect_env(ENV).spec, config)
     path = tmp_path_factory.mktemp("seeing") / "seeing.safetensors"
     save_checkpoint(path, policy, {})
@@ -65,6 +65,7 @@ def tiny_study(**changes: object) -> StudySuiteCommand:
         "core": ("ours", "lstm"),
         "seeds": (0,),
         "steps": 2,
+        "recall_first": 2,
         "batch_size": 2,
         "task": ("recall",),
         "env": ENV,

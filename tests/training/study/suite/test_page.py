@@ -29,13 +29,14 @@ def report(folder: Path = RESULTS) -> Report:
 @pytest.mark.parametrize("name", FOLDERS)
 def test_the_study_would_compare_the_same_cores_today(name: str) -> None:
     policy = load_checkpoint(SHIPPED_CHECKPOINT)[0]
-    sizes = policy.config.width, policy.num_encoded
-    ours = parse_variant(OURS)
-    for training in report(RESULTS / name).figures.trainings:
-        variant = parse_variant(training.variant)
-        core = suite_cores(ours, [variant], *sizes)[variant.label]
+    then = f"{OURS} sight=colours"
+    ours = parse_variant(then)
+    found = {each.variant: each for each in report(RESULTS / name).figures.trainings}
+    for training in found.values():
+        variant = parse_variant(training.variant.replace(OURS, then))
+        core = suite_cores(ours, [variant], policy)[variant.label]
         assert core == core_from_dict(training.core), training.variant
-        assert variant.num_parameters(core, *sizes) == training.parameters
+        assert variant.num_parameters(core, policy) == training.parameters
 
 
 def test_the_tables_have_the_rates_of_each_core_gap_and_probe() -> None:

@@ -19,6 +19,7 @@ from ttm.training.study.suite_report import (
     Figures,
     Report,
     Training,
+    holm,
     merged_figures,
     paired_difference,
     read_figures,
@@ -48,7 +49,14 @@ TRAININGS = [
     Training(variant, seed, {"kind": "ttm"}, 100, 200, 60, minutes, 0.25)
     for variant, seed, minutes in (("none", 0, 1.0), ("ours", 0, 2.0), ("ours", 1, 4.0))
 ]
-SETTINGS = {"steps": 60, "window": "episode", "batch_size": 16, "recall_weight": 2.0}
+SETTINGS = {
+    "steps": 60,
+    "window": "episode",
+    "minutes": None,
+    "recall_first": 0,
+    "batch_size": 16,
+    "recall_weight": 2.0,
+}
 FIGURES = Figures(SETTINGS, TRAININGS, CHOICES)
 
 
@@ -80,7 +88,8 @@ def test_rates_are_over_tasks_and_seeds_and_by_task() -> None:
 
 
 def test_differences_are_of_equal_states_and_seeds() -> None:
-    (row,) = rows(table("Paired differences"))
+    (row,) = rows(table("Paired differences of right choices, in points, all tasks"))
+    assert rows(table("Paired differences of right choices, in points, count")) == [row]
     assert row[:2] == ["none", "15"]
     assert row[2].startswith("+37.5 (")
     assert row[3:5] == ["4", "1"]  # only ours chose right in 3 + 1 states, only none in 1
@@ -99,6 +108,11 @@ def test_the_interval_of_a_difference_is_that_of_agresti_and_min() -> None:
     assert found.interval == pytest.approx(
         (0.3 - 1.96 * deviation, 0.3 + 1.96 * deviation), abs=1e-4
     )
+
+
+def test_p_values_are_corrected_by_holm() -> None:
+    assert holm([0.04, 0.01, 0.03, 0.9]) == pytest.approx([0.09, 0.04, 0.09, 0.9])
+    assert holm([]) == []
 
 
 def test_the_donors_choices_are_told() -> None:
@@ -121,7 +135,16 @@ def test_every_row_has_its_name_in_a_terminal_of_80_characters() -> None:
 
 def test_costs_are_means_over_the_seeds() -> None:
     by_core = {row[0]: row for row in rows(table("Trainings"))}
-    assert by_core["ours"][1:] == ["100", "200", "2", "60", "3.0", "3.00", "0.250"]
+    assert by_core["ours"][1:] == ["100", "200", "2", "60", "3.0", "3.00", "0.250", *"———"]
+
+
+def test_costs_of_the_cpu_are_told_where_they_are_known() -> None:
+    known = [
+        replace(each, cpu_minutes=8.0 + each.seed, step_s=0.25, recall_first_s=0.1, of_lstm=1.25)
+        for each in TRAININGS
+    ]
+    by_core = {row[0]: row for row in rows(table("Trainings", replace(FIGURES, trainings=known)))}
+    assert by_core["ours"][-3:] == ["8.5", "0.250", "1.25"]
 
 
 def test_studies_of_one_task_each_are_reported_together() -> None:

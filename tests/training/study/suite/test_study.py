@@ -17,17 +17,19 @@ import yaml
 from ttm.policy import UserError, load_checkpoint
 from ttm.sim import Evaluation
 from ttm.sim.condition import Condition
+from ttm.training import train as training
 from ttm.training.frozen_vision import MapStore
 from ttm.training.run_log import CONFIG
 from ttm.training.study import suite as pieces
 from ttm.training.study.suite import (
+    Cost,
     RunFolder,
     StudySuiteCommand,
     SuiteRunner,
     collect_figures,
     run_folders,
 )
-from ttm.training.study.suite_report import Figures
+from ttm.training.study.suite_report import OURS, Figures
 from ttm.training.trainer import Trainer
 
 Make = Callable[..., StudySuiteCommand]
@@ -101,6 +103,72 @@ def test_interrupted_and_resumed_equals_unbroken(
     unbroken = choices(collect_figures(finished.out))
     assert len(choices(collect_figures(broken.out))) == 2
     assert set(choices(collect_figures(broken.out))) < set(unbroken)
+
+
+def lessons(patch: pytest.MonkeyPatch) -> list[int]:
+    """Return the list to which each training adds the steps of the recall loss alone."""
+    found: list[int] = []
+    original = training.learn_memory
+
+    def learn(*parts: Any, **named: Any) -> Any:
+        found.append(named["steps"])
+        return original(*parts, **named)
+
+    patch.setattr(training, "learn_memory", learn)
+    return found
+
+
+def test_the_recall_loss_comes_first_once_for_a_content_memory(
+    options: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = lessons(monkeypatch)
+    wanted = options(core=("lstm", "lstm sight_tokens=2", OURS), gap=(1,), probe=("live",), steps=3)
+    stopped = replace(wanted, core=(OURS,))
+    with pytest.MonkeyPatch.context() as patch:
+        stop_after(patch, 2)
+        assert stopped.run() == 130
+    assert found == [2]
+    assert wanted.run() == 0
+    assert found == [2]
+    with pytest.raises(UserError, match=r"--recall-first is 4, but .* was made with 2"):
+        replace(wanted, recall_first=4).run()
+
+
+def test_equal_time_of_the_cpu_gives_each_core_its_steps(
+    options: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pieces, "ROUNDS", 1)
+    part = {"gap": (1,), "probe": ("live",), "minutes": 0.5}
+    measured = pieces.measured_costs
+
+    def costs(*given: Any) -> dict[str, Cost]:
+        found = measured(*given)
+        assert all(each.step_s > 0 for each in found.values())
+        assert found["lstm"].of_lstm == 1
+        assert {name for name, each in found.items() if each.recall_first_s} == {OURS} & set(found)
+        known = {"lstm": Cost(10, 0, 1), OURS: Cost(12, 3, 1.2), "none": Cost(5, 0, 0.5)}
+        return {name: known[name] for name in found}
+
+    monkeypatch.setattr(pieces, "measured_costs", costs)
+    with pytest.MonkeyPatch.context() as patch:
+        stop_after(patch, 1)
+        assert options(**part).run() == 130
+    (options().out / pieces.COSTS).rename(options().out / "moved")
+    assert options(**part, core=(OURS,)).run() == 0  # whatever a step costs now
+    (options().out / "moved").rename(options().out / pieces.COSTS)
+    monkeypatch.setattr(
+        pieces, "measured_costs", lambda *_: {"lstm": Cost(20, 0, 1), "none": Cost(10, 0, 0.5)}
+    )
+    assert options(**part, core=(OURS, "lstm", "none")).run() == 0
+    figures = collect_figures(options().out)
+    found = {each.variant: each for each in figures.trainings}
+    assert {name: each.steps for name, each in found.items()} == {OURS: 2, "lstm": 3, "none": 6}
+    assert (found[OURS].step_s, found[OURS].recall_first_s, found[OURS].of_lstm) == (12, 3, 1.2)
+    assert all((each.cpu_minutes or 0) > 0 for each in figures.trainings)
+    assert (figures.settings["steps"], figures.settings["minutes"]) == (None, 0.5)
+    monkeypatch.setattr(pieces, "measured_costs", costs)
+    with pytest.raises(UserError, match="no step fits beside 20 of the recall loss"):
+        options(**part, recall_first=20, out=options().out / "other").run()
 
 
 def test_ctrl_c_in_an_evaluation_loses_that_one_alone(
