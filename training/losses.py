@@ -290,6 +290,9 @@ class RecallTargets:
         return targets.masked_fill(((before != stands) | first).unsqueeze(-1), float("nan"))
 
 
+ROWS_AT_ONCE = 1024
+
+
 def _farthest(codes: Tensor, stands: Tensor) -> Tensor:
     """Return which tick of the same stand-still up to each tick has the code farthest from its own.
 
