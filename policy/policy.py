@@ -179,15 +179,11 @@ class Policy(nn.Module):
             self.register_buffer(name, torch.from_numpy(values), persistent=False)
 
     @property
-    def num_encoded(self) -> int:
-        """The tokens of a tick without those of the sight memory, as `encode` returns them."""
-        cameras, vectors = len(self.spec.cameras), len(self.spec.proprioception)
-        return self.config.tokens_per_camera * cameras + vectors + 2
-
-    @property
     def num_tokens(self) -> int:
         """N, the tokens that the temporal core receives at each tick."""
-        return self.num_encoded + (0 if self.sight is None else self.sight.num_tokens)
+        cameras, vectors = len(self.spec.cameras), len(self.spec.proprioception)
+        encoded = self.config.tokens_per_camera * cameras + vectors + 2
+        return encoded + (0 if self.sight is None else self.sight.num_tokens)
 
     @property
     def token_sources(self) -> dict[str, slice]:
@@ -216,7 +212,7 @@ class Policy(nn.Module):
         return self.language(language * self.config.embedding_size**0.5)
 
     def encode(self, inputs: PolicyInputs, code: Tensor | None = None) -> Tensor:
-        """Return the tokens of all inputs but those of the sight memory, (B, T, `num_encoded`, D).
+        """Return the tokens of all inputs but those of the sight memory, (B, T, N, D).
 
         code: (B, E), that of the instruction, if it is known already.
         """

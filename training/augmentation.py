@@ -55,12 +55,6 @@ class ImageChanges:
         return jitter_colours(shift_images(images, self.shifts), self.colours, self.contrast)
 
 
-def augment(images: Tensor, config: AugmentationConfig, rng: np.random.Generator) -> Tensor:
-    """Shift images (B, T, 3, H, W) uint8 of one camera and change their colours, window by window."""
-    size = images.shape[-2], images.shape[-1]
-    return ImageChanges.drawn(len(images), size, config, rng).applied(images)
-
-
 def shift_images(images: Tensor, shifts: Tensor) -> Tensor:
     """Move windows (B, T, 3, H, W) by whole pixels, with repeated edges; see `ImageChanges`."""
     if not shifts.any():

@@ -17,7 +17,6 @@ from ttm.policy.cores.registry import TTM, core_name, sized_like, with_options
 from ttm.policy.errors import UserError, require_above_0, require_valid_fields
 from ttm.policy.policy import PRESETS, Policy, PolicyConfig
 from ttm.policy.relative import RelativeActions
-from ttm.policy.sight import Sight
 from ttm.policy.spec import SHIPPED, checkpoint_path, read_header
 from ttm.training.help_texts import AUTO
 from ttm.training.options import NO_WEIGHTS, TrainOptions
@@ -100,9 +99,8 @@ def with_chosen_parts(policy: Policy, options: TrainOptions) -> Policy:
 
     A new core has the old one's sizes, changed by --core-options. All other weights are kept, except
     the action head's if the new core has another number of outputs. Another sight memory is new, and so
-    is the core if it gets another number of tokens; with another number of cells nothing is new. With
-    another chunk the action head is new. A policy that is told of delays, or of longer ones than before,
-    begins with the actions that it had.
+    is the core if it gets another number of tokens. With another chunk the action head is new. A policy that
+    is told of delays, or of longer ones than before, begins with the actions that it had.
     """
     core, old = policy.config.core, policy.config
     if not _is(core, options.core):
@@ -133,7 +131,7 @@ def with_vision_kept(
     core, sight: the core and the sight memory; None for those of `policy`. tokens: also keep what makes
     tokens of features, proprioception, actions and instructions.
     """
-    size = {} if sight is None else sight.fields
+    size = {} if sight is None else sight._asdict()
     made = build_empty(policy.spec, _changed(policy.config, core=core, **size))
     if tokens:
         return _filled(made, policy, (CORE, ACTION_HEAD, SIGHT))
@@ -143,9 +141,10 @@ def with_vision_kept(
     return made
 
 
-def sight_of(policy: Policy, size: SightSize) -> Sight | None:
-    """Return a new sight memory of that size for what `policy` sees; None for none."""
-    return with_vision_kept(policy, sight=size).sight
+def parameters_and_tokens(policy: Policy, size: SightSize) -> tuple[int, int]:
+    """Return the parameters of such a sight memory for what `policy` sees, and N, the inputs of a core."""
+    made = with_vision_kept(policy, sight=size)
+    return sum(p.numel() for p in made.sight.parameters()) if made.sight else 0, made.num_tokens
 
 
 def _filled(made: Policy, policy: Policy, fresh: tuple[str, ...]) -> Policy:
@@ -214,17 +213,10 @@ def _sizes(options: TrainOptions) -> dict[str, Any]:
     return {
         "sight_tokens": options.sight_tokens,
         "sight": options.sight,
-        "sight_cells": options.sight_cells,
         "chunk": options.chunk,
         "longest_delay_s": options.delay,
     }
 
 
 def _changed(config: PolicyConfig, **changes: Any) -> PolicyConfig:
-    network = replace(config, **{k: value for k, value in changes.items() if value is not None})
-    cells = changes.get("sight_cells")
-    if cells is not None and not network.sight_tokens:
-        raise UserError(
-            f"sight-cells is {cells}, but there is no sight memory; give --sight-tokens 6"
-        )
-    return network
+    return replace(config, **{k: value for k, value in changes.items() if value is not None})

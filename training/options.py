@@ -266,9 +266,6 @@ class TrainOptions:
     """What it keeps: colours, the mean colours of cells, of which nothing is forgotten; or content, slots of
     the first layer of vision, each overwritten when something new is worth it. Default: the checkpoint's
     with --init, otherwise colours."""
-    sight_cells: Suppress[int | None] = None
-    """Cells along each side of a frame as the sight memory sees it. Default: the checkpoint's with
-    --init, otherwise 16."""
     chunk: int | None = None
     """Actions that the policy predicts at each tick: its own and those of the ticks after it. `ttm
     evaluate --execution` chooses which are carried out. Default: the checkpoint's with --init, or 1."""
@@ -356,7 +353,7 @@ class TrainOptions:
             return {label(n): value for n, value in found.items() if not isinstance(value, str)}
 
         require_above_0(given(
-            "steps minutes validations chunk window batch-size shuffle image-size burn-in sight-cells "
+            "steps minutes validations chunk window batch-size shuffle image-size burn-in "
             "learning-rate weigh-changes weigh-starts early-stopping save-every keep "
             "devices nodes accumulate"
         ))  # fmt: skip

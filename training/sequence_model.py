@@ -10,14 +10,15 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from itertools import islice
-from typing import Any, get_args
+from typing import Any, NamedTuple, cast, get_args
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from ttm.policy.config import SightName
 from ttm.policy.cores.core import CoreConfig
-from ttm.policy.cores.registry import sized_like, with_options
+from ttm.policy.cores.registry import core_name, sized_like, with_options
 from ttm.policy.cores.ttm import TokenTuringConfig
 from ttm.policy.cpu_training import quicker_on_cpu
 from ttm.policy.errors import UserError, require_choice
@@ -45,6 +46,14 @@ class SequenceModel(nn.Module):
         outputs, _ = self.core(embedded.unsqueeze(2))  # (B, T, R, D)
         scores: Tensor = self.head(outputs.mean(dim=2))
         return scores
+
+    def loss(self, symbols: Tensor, targets: Tensor) -> Tensor:
+        """Return the mean cross-entropy, in nats, of the last ticks with the classes `targets`.
+
+        symbols: (B, T). targets: (B, t), of the last t ticks.
+        """
+        scores = self(symbols)[:, -targets.shape[1] :]
+        return F.cross_entropy(scores.flatten(0, 1), targets.flatten())
 
     @property
     def num_parameters(self) -> int:
@@ -84,14 +93,16 @@ def study_core(
         raise UserError(f"core {name}: {error}") from error
 
 
-MLP_SIZE = "mlp_size"
-"""The field that `with_parameters` chooses, unless it is named another."""
+SHORTENED = {
+    "hierarchy": "1@1 1@2 1@1",
+    "pooling": "average",
+    "upsampling": "linear",
+    "position": "rotary",
+}
+"""A small Hourglass, for studies."""
 
-
-def has_free_size(config: CoreConfig, options: Sequence[str] = ()) -> bool:
-    """Return whether the core has MLPs whose width none of the user's `options` sets."""
-    given = {option.partition("=")[0] for option in options}
-    return hasattr(config, MLP_SIZE) and MLP_SIZE not in given
+TOLERANCE = 0.02
+"""How far numbers of parameters may be apart that count as equal, as a portion of them."""
 
 
 def num_parameters(config: CoreConfig, width: int, num_inputs: int = 1) -> int:
@@ -101,29 +112,49 @@ def num_parameters(config: CoreConfig, width: int, num_inputs: int = 1) -> int:
 
 
 def with_parameters(
-    name: str,
     config: CoreConfig,
     wanted: int,
     width: int,
     num_inputs: int = 1,
     *,
     advice: str,
-    field: str = MLP_SIZE,
+    options: Sequence[str] = (),
+    field: str = "mlp_size",
 ) -> CoreConfig:
     """Return `config` with the width of its MLPs, or another field, for about `wanted` parameters.
 
-    Raises `UserError`, which ends with `advice`, if the core called `name` is larger than that even
-    with the narrowest MLPs. For width and num_inputs see `num_parameters`.
+    A core without such a field, or with one among the user's `options`, each "field=value", stays as it
+    is. Raises `UserError`, which ends with `advice`, if the core is larger than that even with the
+    narrowest MLPs. For width and num_inputs see `num_parameters`.
     """
+    if not hasattr(config, field) or any(each.startswith(f"{field}=") for each in options):
+        return config
     least = num_parameters(replace(config, **{field: 1}), width, num_inputs)
     # The number of parameters is linear in the width of the MLPs.
     each = num_parameters(replace(config, **{field: 2}), width, num_inputs) - least
     if least > wanted:
         raise UserError(
-            f"core {name} has {least:,} parameters without its MLPs, more than the {wanted:,} that "
-            f"all are to have; {advice}"
+            f"core {core_name(config)} has {least:,} parameters even with {field}=1, more than the "
+            f"{wanted:,} that all are to have; {advice}"
         )
     return replace(config, **{field: 1 + round((wanted - least) / each)})
+
+
+def lstm_with_parameters(
+    config: CoreConfig, wanted: int, width: int, num_inputs: int, *, advice: str
+) -> CoreConfig:
+    """Return `config`, of an LSTM, with as many layers as fit into about `wanted` parameters.
+
+    If that leaves a gap, its summary of the inputs becomes wider. See `with_parameters`.
+    """
+    sizes, depth, layers = (width, num_inputs), "num_layers", 1
+    most = (1 + TOLERANCE) * wanted
+    while num_parameters(replace(config, **{depth: layers + 1}), *sizes) <= most:
+        layers += 1
+    config = replace(config, **{depth: layers})
+    if abs(num_parameters(config, *sizes) - wanted) <= TOLERANCE * wanted:
+        return config
+    return with_parameters(config, wanted, *sizes, advice=advice, field="bottleneck")
 
 
 MAX_GRADIENT_NORM = 1.0
@@ -201,33 +232,16 @@ def repeated(samples: Samples, batch_size: int, generator: torch.Generator) -> I
         yield tuple(part[rows] for part in samples)
 
 
-KIND, TOKENS, CELLS = "sight", "sight_tokens", "sight_cells"
-"""Options of a sight memory, which are no fields of a core."""
 SIGHT_TOKENS = 6
-"""Selectors where only the kind is given."""
+"""Selectors of a sight memory of which only the kind is given."""
 
 
-@dataclass(frozen=True)
-class SightSize:
-    """The kind and the size of a sight memory."""
+class SightSize(NamedTuple):
+    """The fields of a `PolicyConfig`, and of `TrainOptions`, that give a sight memory; none by default."""
 
-    tokens: int = 0
+    sight_tokens: int = 0
     """J, its selectors; 0 for no sight memory."""
-    cells: int | None = None
-    """Cells along each side of a frame; None for the checkpoint's, or else the default."""
-
-    kind: SightName = "colours"
-
-    @property
-    def fields(self) -> dict[str, Any]:
-        """The fields of a `PolicyConfig`, and of `TrainOptions`, that it sets."""
-        return {TOKENS: self.tokens, CELLS: self.cells, KIND: self.kind}
-
-    @property
-    def options(self) -> tuple[str, ...]:
-        """The options that give it, each FIELD=VALUE."""
-        given = {k: v for k, v in self.fields.items() if v not in (None, "colours")}
-        return tuple(f"{k}={v}" for k, v in given.items()) if self.tokens else ()
+    sight: SightName = "colours"
 
 
 NO_SIGHT = SightSize()
@@ -236,25 +250,15 @@ NO_SIGHT = SightSize()
 def split_sight(options: Sequence[str]) -> tuple[tuple[str, ...], SightSize]:
     """Return the options of the core, and the sight memory.
 
-    options: each FIELD=VALUE, of which the last one of a name counts. Without `TOKENS` and `KIND` there is
-    no sight memory. Raises `UserError` if a value is no whole number or no kind, or if there are 0 cells.
+    options: each FIELD=VALUE, of which the last one of a name counts. Without a field of `SightSize`
+    there is no sight memory. Raises `UserError` if a value is no whole number or no kind.
     """
-    own, given = [], dict[str, int]()
-    kind: Any = None
-    for option in options:
-        name, _, value = option.partition("=")
-        if name == KIND:
-            require_choice(KIND, value, get_args(SightName))
-            kind = value
-        elif name not in (TOKENS, CELLS):
-            own.append(option)
-        elif not value.isdecimal():
-            raise UserError(f"{option} is no number; give a whole number, such as {name}=6")
-        else:
-            given[name] = int(value)
-    if given.get(CELLS) == 0:
-        raise UserError(f"{CELLS}=0: a frame has at least one cell; give a number such as 12 or 16")
-    tokens = given.get(TOKENS, 0 if kind is None else SIGHT_TOKENS)
-    if not tokens:
-        return tuple(own), NO_SIGHT
-    return tuple(own), SightSize(tokens, given.get(CELLS), kind or "colours")
+    split = [option.partition("=") for option in options]
+    given = {name: value for name, _, value in split if name in SightSize._fields}
+    own = tuple("".join(parts) for parts in split if parts[0] not in given)
+    kind, tokens = given.get("sight", "colours"), given.get("sight_tokens", str(SIGHT_TOKENS))
+    require_choice("sight", kind, get_args(SightName))
+    if not tokens.isdecimal():
+        raise UserError(f"sight_tokens={tokens} is no number; give a whole number, such as 6")
+    has_one = given and int(tokens)
+    return own, SightSize(int(tokens), cast(SightName, kind)) if has_one else NO_SIGHT

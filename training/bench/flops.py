@@ -1,23 +1,18 @@
-"""`ttm bench flops`: the operations of a step of every temporal core, beside the figures of two papers.
+"""`ttm bench flops`: the operations of a step of every temporal core, beside the figures of a paper.
 
 `torch.utils.flop_counter` counts matrix products; formulas for element-wise operators come from
 `ttm.training.bench.common`. Our module scales queries and keys, where XLA counts queries alone: at most
 0.03 % of a step.
 
-Tables 2 to 5 of the Token Turing Machines paper (Ryoo et al. 2022), all cores of this project, and the
-hierarchies of the Hourglass paper (Nawrot et al. 2021) with its linear cost model.
+Tables 2 to 5 of the Token Turing Machines paper (Ryoo et al. 2022), and all cores of this project.
 """
 
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, replace
-from functools import partial
-
-import torch
 
 from ttm.policy.cores import registry
 from ttm.policy.cores.core import CoreConfig
-from ttm.policy.cores.hourglass import HourglassConfig, parse_hierarchy
 from ttm.policy.cores.registry import sized_like
 from ttm.policy.cores.ttm import TokenTuringConfig
 from ttm.policy.policy import PRESETS
@@ -26,8 +21,6 @@ from ttm.training.bench.common import (
     Cell,
     Figures,
     Report,
-    aten,
-    counted_flops,
     counted_step,
     decimals,
     rows_table,
@@ -53,13 +46,6 @@ TINY = PRESETS["tiny"]
 CAMERAS, PROPRIOCEPTION = 2, 3
 """Of the robot in the simulated kitchen. They set the number of tokens a tick in the table of cores."""
 
-HIERARCHIES = (
-    *("2@1 4@4 2@1", "2@1 8@4 2@1", "3@1 8@4 3@1", "4@1 8@4 4@1", "2@1 1@3 2@1", "2@1 4@3 2@1"),
-    *("2@1 8@3 2@1", "2@1 16@3 2@1", "2@1 1@2 4@4 1@2 2@1", "5@1 8@2 5@1", "5@1 24@3 5@1"),
-    "3@1 24@3 3@1",
-)
-"""The hierarchies of the Hourglass paper."""
-
 CONVENTION = """\
 Operations of one step at batch 1, without the image encoder. A multiply-add counts as one.
 
@@ -78,16 +64,6 @@ The paper's setting: width 768 (that of ViViT-B; the "hidden size of 512" is tha
 LAYER_NORMS = """\
 Our figures are above the paper's by at most 0.8 %. With 6 operations a value of a layer norm in place of
 7, those of the Token Turing Machines in tables 2 and 3 are equal to the printed ones to the last digit.
-"""
-HIERARCHY_NOTES = f"""\
-  model     the paper's: a layer at scale k costs 1 / k, and each change of scale costs one layer of its
-            finer side.
-  element   of our core, for one element of a long sequence, as in training, where coarse elements are
-            computed once in k ticks. Shortening and upsampling cost one layer at each of both scales,
-            where the model has two at the fine one; a linear map adds k products of D x D.
-  tick      of a control tick, which computes every scale: a robot needs a constant time.
-All in layers at full length, by their products with weights (attention itself runs under a mask in
-training, over more elements than it sees): D = {TINY.width}, MLP {{mlp_size}}, rotary positions.
 """
 
 
@@ -158,43 +134,11 @@ def measure(model: Model, width: int = WIDTH) -> Figures:
     }
 
 
-def measure_hierarchies(sizes: HourglassConfig, width: int) -> list[Figures]:
-    """Count the paper's hierarchies in layers at full length: by its model, by element and by tick."""
-
-    def layers(hierarchy: str, ticks: int) -> float:
-        return products_with_weights(sizes, width, hierarchy, ticks) / layer
-
-    layer = products_with_weights(sizes, width, "1@1", ticks=1)
-    return [
-        {
-            "hierarchy": text,
-            "model": float(parse_hierarchy(text).linear_cost),
-            "element": layers(text, parse_hierarchy(text).period),
-            "tick": layers(text, 1),
-        }
-        for text in HIERARCHIES
-    ]
-
-
-@torch.no_grad()
-def products_with_weights(sizes: HourglassConfig, width: int, hierarchy: str, ticks: int) -> float:
-    """Return the operations of these products for each of `ticks` ticks, without the read of the inputs.
-
-    As in the cost model, an element has one token, and attention resamples.
-    """
-    resampled = replace(sizes, pooling="attention", upsampling="attention", position="rotary")
-    config = replace(resampled, hierarchy=hierarchy, process_size=1)
-    core, tokens = config.build(width, 1), torch.zeros(1, ticks, 1, width)
-    whole, read = (counted_flops(partial(f, tokens)) for f in (core, core.read_all))
-    return sum(whole.get(op, 0) - read.get(op, 0) for op in (aten.mm, aten.addmm)) / ticks
-
-
 @dataclass(frozen=True)
 class BenchFlopsCommand(BenchCommand):
     """Count the operations of a step of every temporal core, beside tables 2 to 5 of the TTM paper.
 
-    Also compares the linear cost model of the Hourglass paper with the operations of our core, for the
-    paper's hierarchies. Takes seconds; nothing is timed.
+    Takes seconds; nothing is timed.
     """
 
     def measure(self, report: Report) -> None:
@@ -220,12 +164,6 @@ class BenchFlopsCommand(BenchCommand):
             "vectors of proprioception, action, instruction"
         )
         report.rows("cores", title, CORE_COLUMNS, rows)
-        sizes = sized_like("hourglass", TINY.core)
-        assert isinstance(sizes, HourglassConfig)
-        title = "Hourglass: the paper's linear cost model, and products with weights counted"
-        rows = measure_hierarchies(sizes, TINY.width)
-        notes = HIERARCHY_NOTES.format(mlp_size=sizes.mlp_size)
-        report.rows("hierarchies", title, HIERARCHY_COLUMNS, rows, notes)
 
 
 REMARK = "  {name}, n = {num_inputs}: {remark}.\n"
@@ -244,12 +182,4 @@ CORE_COLUMNS: dict[str, Cell] = {
     "all": lambda row: decimals(row["operations"] / 1e6, 2),
     "parameters": "{parameters:,}",
     "state\n(floats)": "{state_values:,}",
-}
-HIERARCHY_COLUMNS: dict[str, Cell] = {
-    "hierarchy": "{hierarchy}",
-    "model": "{model:.2f}",
-    "element": "{element:.2f}",
-    "element\n/ model": lambda row: f"{row['element'] / row['model']:.2f}",
-    "tick": "{tick:.2f}",
-    "tick\n/ model": lambda row: f"{row['tick'] / row['model']:.2f}",
 }

@@ -17,9 +17,8 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.autograd.graph import saved_tensors_hooks
-from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from ttm.policy.cores.baselines import CausalTransformer, CausalTransformerConfig
@@ -293,7 +292,9 @@ def trained_bits(model: Contender, sizes: Sizes, seed: int) -> float:
     torch.manual_seed(seed)
     network = SequenceModel(model.config, SYMBOLS, SYMBOLS, sizes.width)
     batches = random_windows(text, sizes, STEPS, seed)
-    *_, last = fit(network, batches, loss, learning_rate=LEARNING_RATE, report_every=STEPS)
+    *_, last = fit(
+        network, batches, SequenceModel.loss, learning_rate=LEARNING_RATE, report_every=STEPS
+    )
     bits = bits_per_byte(network, held_out, sizes.ticks)
     took = f"{bits:.3f} bits after {last.seconds:.0f} s"
     print_progress(f"quality: {model.name}, seed {seed}: {took}")
@@ -301,18 +302,13 @@ def trained_bits(model: Contender, sizes: Sizes, seed: int) -> float:
 
 
 @torch.no_grad()
-def bits_per_byte(network: nn.Module, text: Tensor, ticks: int) -> float:
+def bits_per_byte(network: SequenceModel, text: Tensor, ticks: int) -> float:
     """Return the mean over all windows of `ticks` bytes of `text`."""
     network.eval()
     symbols, following = all_windows(text, ticks)
     parts = zip(symbols.split(32), following.split(32), strict=True)
-    total = sum(float(loss(network, *part)) * part[0].numel() for part in parts)
+    total = sum(float(network.loss(*part)) * part[0].numel() for part in parts)
     return total / symbols.numel() / math.log(2)
-
-
-def loss(network: nn.Module, symbols: Tensor, following: Tensor) -> Tensor:
-    """Return the mean negative log likelihood of `following`, in nats. symbols, following: (B, T)."""
-    return F.cross_entropy(network(symbols).flatten(0, 1), following.flatten())
 
 
 def single_byte_bits(ticks: int) -> float:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import product
 from pathlib import Path
 from string import ascii_uppercase
 from typing import Any, Literal
@@ -26,9 +27,9 @@ from torch.utils.hooks import RemovableHandle
 
 from ttm.datasets.writer import EpisodeWriter
 from ttm.policy.checkpoint import load_checkpoint
-from ttm.policy.cores.registry import sized_like, with_options
+from ttm.policy.cores.registry import core_to_dict, sized_like, with_options
 from ttm.policy.engines import cpu_threads
-from ttm.policy.errors import UserError, options, require_at_least, require_some
+from ttm.policy.errors import options, require_at_least, require_some
 from ttm.policy.policy import Policy
 from ttm.policy.spec import PolicySpec, checkpoint_path, random_observation
 from ttm.training.bench.common import (
@@ -37,15 +38,14 @@ from ttm.training.bench.common import (
     Figures,
     Report,
     counted_step,
-    num_parameters,
     rows_table,
 )
 from ttm.training.data import FeatureCache
 from ttm.training.losses import TrainingBatch
-from ttm.training.network import sight_of
+from ttm.training.network import parameters_and_tokens
 from ttm.training.options import FrozenVisionConfig, LossConfig, TrainOptions
 from ttm.training.runtime import keep_freed_memory
-from ttm.training.sequence_model import NO_SIGHT, SightSize, split_sight
+from ttm.training.sequence_model import NO_SIGHT, SightSize, lstm_with_parameters, split_sight
 from ttm.training.train import assembled
 from ttm.training.trainer import Trainer
 
@@ -57,8 +57,6 @@ BATCH_SIZE = 16
 RECALL_WEIGHT = 2.0
 WARM_UP = 2
 """Steps of each training that are not counted."""
-TOLERANCE = 0.02
-"""The largest relative difference between the weights of a core and of its LSTM."""
 
 Part = Literal["batch", "vision", "cameras", "inputs", "core", "head", "recall", "weights"]
 Pass = Literal["forward", "backward"]
@@ -85,8 +83,10 @@ All are medians over the steps, so that the parts need not add up.
 
 @dataclass(frozen=True)
 class Contender:
-    """A core with its options, as text."""
+    """A core with its options."""
 
+    text: str
+    """Name and options, as the user gives them."""
     name: str
     options: tuple[str, ...]
     parameters: int
@@ -99,9 +99,8 @@ class Contender:
 
     @property
     def label(self) -> str:
-        """Name and options, as the user gives them."""
-        core = " ".join((self.name, *self.options, *self.sight.options))
-        return f"{core} (vision trained, no recall loss)" if self.trains_vision else core
+        """What names it in the tables."""
+        return f"{self.text} (vision trained, no recall loss)" if self.trains_vision else self.text
 
 
 def parsed(text: str, policy: Policy) -> Contender:
@@ -112,38 +111,23 @@ def parsed(text: str, policy: Policy) -> Contender:
     """
     name, *given = text.split() or [""]
     of_core, size = split_sight(given)
-    config, tokens, weights = policy.config, policy.num_encoded, 0
-    core = with_options(sized_like(name, config.core), of_core)
-    if (sight := sight_of(policy, size)) is not None:
-        tokens, weights = tokens + sight.num_tokens, num_parameters(sight)
-    counted = counted_step(core, config.width, tokens)
-    return Contender(name, of_core, counted.parameters + weights, counted.multiply_adds, size)
+    core = with_options(sized_like(name, policy.config.core), of_core)
+    weights, tokens = parameters_and_tokens(policy, size)
+    counted = counted_step(core, policy.config.width, tokens)
+    return Contender(text, name, of_core, counted.parameters + weights, counted.multiply_adds, size)
 
 
 def equal_lstm(core: Contender, policy: Policy) -> Contender:
     """Return an LSTM with as many weights and as many output tokens as `core`.
 
-    It has as many layers as fit, and if that leaves a gap, a wider summary of its inputs. Raises
-    `UserError` if no LSTM has as many weights.
+    Raises `UserError` if no LSTM has as few weights.
     """
     outputs = [option for option in core.options if option.startswith("process_size=")]
-    layers, wanted = 1, core.parameters
-
-    def lstm(layers: int, *more: str) -> Contender:
-        return parsed(" ".join(["lstm", *outputs, f"num_layers={layers}", *more]), policy)
-
-    while lstm(layers + 1).parameters <= wanted * (1 + TOLERANCE):
-        layers += 1
-    found = lstm(layers)
-    if abs(found.parameters - wanted) > TOLERANCE * wanted:
-        one, two = (lstm(layers, f"bottleneck={width}").parameters for width in (1, 2))
-        found = lstm(layers, f"bottleneck={max(1, 1 + round((wanted - one) / (two - one)))}")
-    if abs(found.parameters - wanted) > TOLERANCE * wanted:
-        raise UserError(
-            f"core {core.label} has {wanted:,} weights, fewer than an LSTM of width "
-            f"{policy.config.width} can have; give a larger core"
-        )
-    return found
+    lstm = with_options(sized_like("lstm", policy.config.core), outputs)
+    sizes = core.parameters, policy.config.width, parameters_and_tokens(policy, NO_SIGHT)[1]
+    found = core_to_dict(lstm_with_parameters(lstm, *sizes, advice="give a larger core"))
+    name = found.pop("kind")
+    return parsed(" ".join([name, *(f"{k}={v}" for k, v in found.items())]), policy)
 
 
 def trainer_of(
@@ -158,7 +142,7 @@ def trainer_of(
         out=Path(),
         core=core.name,
         core_options=core.options,
-        **core.sight.fields,
+        **core.sight._asdict(),
         init=init,
         window="episode",
         batch_size=BATCH_SIZE,
@@ -278,12 +262,9 @@ def measure_steps(
     """
     taken: dict[Contender, list[PartTimes]] = {core: [] for core in trainers}
     with cpu_threads(threads):
-        for step in range(WARM_UP + rounds):
-            for core, trainer in trainers.items():
-                source = trainer.source
-                picks = source.memory.picks(source.windows, source.batch_size, source.seed, step)
-                make = partial(source.make, next(picks), step, burn_in=0)
-                taken[core].append(timed_step(trainer, make))
+        batches = {core: each.source.sample(WARM_UP + rounds) for core, each in trainers.items()}
+        for _, (core, trainer) in product(range(WARM_UP + rounds), trainers.items()):
+            taken[core].append(timed_step(trainer, partial(next, batches[core])))
     counted = {core: times[WARM_UP:] for core, times in taken.items()}
     whole = {c: np.array([sum(parts.values()) for parts in counted[c]]) for c in trainers}
     rows = []

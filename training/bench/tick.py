@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -21,7 +21,6 @@ from torch import Tensor
 from ttm.policy.checkpoint import load_checkpoint
 from ttm.policy.config import EngineName, Precision, PresetName
 from ttm.policy.cores import registry
-from ttm.policy.cores.baselines import CausalTransformer
 from ttm.policy.cores.registry import sized_like
 from ttm.policy.cores.ttm import TokenTuringConfig, TokenTuringMachineUnit
 from ttm.policy.engines import CoreTickModule, cpu_threads
@@ -63,8 +62,6 @@ BLOCKS = 30
 """Blocks of 10 calls for each contender that is timed in turns; the first two of a block do not count."""
 FLAT_TICKS = 10_000
 """Ticks of the long episode of the unit and of the whole policy."""
-GROWING_TICKS = 400
-"""Ticks of the Transformer without a window. Its cache grows by 0.5 MB a tick, and its time with it."""
 WHOLE_TICKS, TORCH_TICKS = 300, 50
 """Whole ticks with each precision of OpenVINO, and with PyTorch."""
 UNIT_COMPARED_TICKS, COMPARED_TICKS = 50, 20
@@ -137,13 +134,13 @@ def unit_outputs(call: Call) -> Tensor:
 
 
 @torch.inference_mode()
-def measure_flat(what: str, begin: Callable[[], Tick], ticks: int) -> Figures:
+def measure_flat(what: str, begin: Callable[[], Tick]) -> Figures:
     """Time the second and the last hundredth of an episode: of 10,000 ticks, 100 to 200 and 9,900 to 10,000.
 
     begin: starts an episode and returns the function that runs one tick. A second episode begins
     when the first is near its end, and the two take turns.
     """
-    part = max(ticks // 100, BLOCK)
+    ticks, part = FLAT_TICKS, max(FLAT_TICKS // 100, BLOCK)
     old = begin()
     repeated(old, 2 * part)
     early_mb = resident_mb()
@@ -167,26 +164,10 @@ def unit_loop() -> Tick:
     """Return a tick of the unit that continues from the memory of the tick before."""
     call = compiled_unit(made_unit(UNIT.mlp_size), "float32")
     inputs, memory = torch.randn(1, NUM_INPUTS, WIDTH), torch.zeros(1, UNIT.memory_size, WIDTH)
-    return state_loop(lambda inputs, memory: call(memory, inputs)[::-1], [inputs, memory])
-
-
-def growing_loop() -> Tick:
-    """Return a tick of a causal Transformer, of the unit's sizes, that keeps every key and value."""
-    core = sized_like("transformer", UNIT).build(WIDTH, NUM_INPUTS).eval()
-    assert isinstance(core, CausalTransformer)
-    return state_loop(core.extend, [torch.randn(1, 1, NUM_INPUTS, WIDTH), core.empty_cache(1)])
-
-
-def state_loop(call: Callable[..., Sequence[Any]], example: Sequence[Any]) -> Tick:
-    """Return a tick that continues from the state of the tick before.
-
-    call: inputs and state -> outputs and state. example: its arguments at the first tick.
-    """
-    inputs, *state = example
 
     def tick() -> None:
-        nonlocal state
-        _, *state = call(inputs, *state)
+        nonlocal memory
+        memory, _ = call(memory, inputs)
 
     return tick
 
@@ -295,9 +276,8 @@ class BenchTickCommand(BenchCommand):
     """Time a control tick on this machine's CPU. Takes some minutes; run it while nothing else runs.
 
     unit: the unit of the Token Turing Machine at the paper's robot setting, compiled and in
-    eager PyTorch. flat: the unit and a whole policy over 10,000 ticks, beside
-    a causal Transformer without a window, whose cost grows. whole: from images to the action, for
-    every preset. cores: every temporal core.
+    eager PyTorch. flat: the unit and a whole policy over 10,000 ticks. whole: from images to the
+    action, for every preset. cores: every temporal core.
     """
 
     parts: tuple[Part, ...] = ("unit", "flat", "whole", "cores")
@@ -322,15 +302,14 @@ class BenchTickCommand(BenchCommand):
 
 
 def measure_long(presets: Sequence[Timed]) -> list[Figures]:
-    """Time long episodes of what stays flat, and of a cache that grows."""
+    """Time long episodes."""
 
     def tiny() -> Tick:
         return policy_loop(PolicyRunner(preset_policy("tiny")))
 
     return [
-        measure_flat("unit of the TTM", unit_loop, FLAT_TICKS),
-        measure_flat("whole policy, preset tiny", tiny, FLAT_TICKS),
-        measure_flat("Transformer without a window", growing_loop, GROWING_TICKS),
+        measure_flat("unit of the TTM", unit_loop),
+        measure_flat("whole policy, preset tiny", tiny),
     ]
 
 

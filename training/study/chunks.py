@@ -121,7 +121,7 @@ class StudyChunksCommand(SymbolStudy):
         model = SequenceModel(config, symbols, symbols, self.width)
         source = seeded(seed)
         batches = (sequences(self.batch_size, letters, source) for _ in range(self.steps))
-        *_, last = fit(model, batches, chunk_loss, learning_rate=self.learning_rate)
+        *_, last = fit(model, batches, SequenceModel.loss, learning_rate=self.learning_rate)
         held_out = sequences(HELD_OUT, letters, seeded(HELD_OUT_SEED))
         right = right_by_place(model, *held_out)
         by_sequence = right.mean(dim=1)
@@ -150,11 +150,6 @@ def sequences(count: int, letters: int, generator: torch.Generator) -> tuple[Ten
     mark = torch.full_like(letter, letters)
     targets = torch.stack([letter, mark, letter], dim=2).flatten(1)
     return F.pad(targets[:, :-1], (1, 0), value=letters + 1), targets
-
-
-def chunk_loss(model: SequenceModel, inputs: Tensor, targets: Tensor) -> Tensor:
-    """Return the mean cross-entropy over all ticks, a scalar."""
-    return F.cross_entropy(model(inputs).flatten(0, 1), targets.flatten())
 
 
 def right_by_place(model: SequenceModel, inputs: Tensor, targets: Tensor) -> Tensor:

@@ -15,7 +15,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from ttm.datasets.console import TitledTable
 from ttm.policy.cores.core import CoreConfig
@@ -137,9 +136,8 @@ class StudyCopyCommand(SymbolStudy):
         }
         batches = within(self.batches(blanks, seeded(seed)), 60 * self.minutes)
         begun = time.perf_counter()
-        fitting = fit(
-            model, batches, copy_loss, learning_rate=self.learning_rate, report_every=EVALUATE_EVERY
-        )
+        loss, rate = SequenceModel.loss, self.learning_rate
+        fitting = fit(model, batches, loss, learning_rate=rate, report_every=EVALUATE_EVERY)
         for progress in fitting:
             right = [copy_accuracy(model, *part, self.batch_size) for part in held_out]
             digits, whole = (sum(portions) / len(right) for portions in zip(*right, strict=True))
@@ -210,11 +208,6 @@ def sequences(count: int, blanks: int, generator: torch.Generator) -> tuple[Tens
     symbols[:, :NUM_DIGITS] = digits
     symbols[:, NUM_DIGITS + blanks] = GO
     return symbols, digits
-
-
-def copy_loss(model: SequenceModel, symbols: Tensor, digits: Tensor) -> Tensor:
-    """Return the cross-entropy of the last ten outputs, a scalar."""
-    return F.cross_entropy(model(symbols)[:, -NUM_DIGITS:].flatten(0, 1), digits.flatten())
 
 
 def copy_accuracy(

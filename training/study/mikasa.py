@@ -15,11 +15,10 @@ from tyro.conf import Suppress
 
 from ttm.policy.errors import UserError, options, require_at_least, require_some
 from ttm.sim.collect import CollectCommand
-from ttm.sim.condition import LIVE, NOISE, Condition, ProbeName, conditions_of
+from ttm.sim.condition import LIVE, NOISE, ProbeName, conditions_of
 from ttm.sim.environment import inspect_env, require_memory_tasks
-from ttm.sim.evaluation import evaluate_conditions
 from ttm.sim.mikasa import MIKASA
-from ttm.sim.results import RESULT_FILE, Rate, TaskResult, load_evaluation
+from ttm.sim.results import Rate
 from ttm.training.console import compact_table, print_progress
 from ttm.training.options import (
     ACTIONS,
@@ -155,30 +154,20 @@ class StudyMikasaCommand:
     def _rates(self, task: str, folder: RunFolder) -> Iterator[Rate]:
         """Evaluate what is not evaluated yet, and yield the rates that `MEASURES` names."""
         for condition in conditions_of((), (LIVE, ERASE, SWAP), "hidden", NOISE):
-            result = self._evaluated(task, folder, condition)
+            result = folder.evaluation(
+                folder.evaluations / condition.folder,
+                task,
+                condition,
+                episodes=self.episodes,
+                env=self.env,
+                workers=self.workers,
+                label=str(folder.path),
+            ).tasks[task]
             if condition.probe == LIVE:
                 yield result.success
             yield result.choices or Rate(0, 0)
             if condition.probe == SWAP:
                 yield result.donor_choices or Rate(0, 0)
-
-    def _evaluated(self, task: str, folder: RunFolder, condition: Condition) -> TaskResult:
-        place = folder.evaluations / condition.folder
-        if (place / RESULT_FILE).exists():
-            known = load_evaluation(place).tasks[task]
-            if known.episodes == self.episodes:
-                return known
-        (made,) = evaluate_conditions(
-            str(folder.checkpoint),
-            task,
-            {condition: None},
-            episodes=self.episodes,
-            env=self.env,
-            workers=self.workers,
-            label=f"{folder.path} {condition.folder}",
-        )
-        made.save(place)
-        return made.tasks[task]
 
     def _report(self, rows: list[Row]) -> None:
         """Print the rates of each training, and of those of each task together; write them."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-import sys
 import time
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
@@ -29,7 +28,7 @@ from ttm.sim.results import Rate, mcnemar_exact
 from ttm.sim.workers import usable_cores
 from ttm.training.console import compact_table, make_folder, print_progress, write_given
 from ttm.training.help_texts import CoreName
-from ttm.training.sequence_model import has_free_size, num_parameters, study_core, with_parameters
+from ttm.training.sequence_model import SHORTENED, num_parameters, study_core, with_parameters
 from ttm.training.study.common import p_text, percent, print_results, require_svg
 from ttm.training.study.minigrid import (
     FIRST_EVALUATION_SEED,
@@ -60,12 +59,7 @@ OWN: dict[str, dict[str, Any]] = {
     "mixer": {"window": 4, "token_mixing_size": 32},
     "frame-stacking": {"window": 4},
     "tlb": {"num_layers": 1, "num_latents": 8, "chunk_size": 8},
-    "hourglass": {
-        "hierarchy": "1@1 1@2 1@1",
-        "pooling": "average",
-        "upsampling": "linear",
-        "position": "rotary",
-    },
+    "hourglass": SHORTENED,
 }
 """Sizes of single cores, beside those of `COMMON`."""
 REFERENCE = "lstm"  # determines the number of parameters; it has no MLP whose width could be chosen
@@ -74,20 +68,16 @@ REFERENCE = "lstm"  # determines the number of parameters; it has no MLP whose w
 def equal_core(name: str, width: int, options: Sequence[str] = ()) -> CoreConfig:
     """Return the core called `name` with about as many parameters as the LSTM.
 
-    The width of its MLPs is chosen for that. A core without an `mlp_size`, or with one among
-    `options`, keeps its own number of parameters. Raises `UserError` for options that do not fit,
-    and if the core is larger than the LSTM even with the narrowest MLPs.
+    See `with_parameters`. Raises `UserError` also for options that do not fit.
 
     width: D, of both. options: what the user asked for, each "field=value".
     """
     config = study_core(name, COMMON, OWN, options)
-    if not has_free_size(config, options):
-        return config
     wanted = num_parameters(study_core(REFERENCE, COMMON, OWN), width)
     advice = (
         "give smaller --core-options, or an mlp_size among them, with which it has its own size"
     )
-    return with_parameters(name, config, wanted, width, advice=advice)
+    return with_parameters(config, wanted, width, advice=advice, options=options)
 
 
 @dataclass(frozen=True)
@@ -336,27 +326,3 @@ def draw_panels(panels: Mapping[str, Mapping[str, Rate]]) -> str:
             for title, rates in panels.items()
         }
     )
-
-
-def main(arguments: Sequence[str]) -> None:
-    """Print panels as a Markdown table, and draw them if the last argument is no JSON file.
-
-    arguments: JSON files, each [{"title": str, "episodes": int, "successes": {core: int}}], then
-    perhaps an SVG for the plot.
-    """
-    files = [Path(argument) for argument in arguments if argument.endswith(".json")]
-    panels = {
-        panel["title"]: {core: Rate(n, panel["episodes"]) for core, n in panel["successes"].items()}
-        for path in files
-        for panel in json.loads(path.read_text())
-    }
-    print(f"| {' | '.join(['core', *panels])} |\n|{' --- |' * (len(panels) + 1)}")
-    for core in dict.fromkeys(core for rates in panels.values() for core in rates):
-        cells = (percent(of[core], unit=" %") if core in of else "" for of in panels.values())
-        print(f"| {' | '.join([f'`{core}`', *cells])} |")
-    if len(files) < len(arguments):
-        write_given(Path(arguments[-1]), draw_panels(panels), "--plot")
-
-
-if __name__ == "__main__":
-    main(sys.argv[1:])

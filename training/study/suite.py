@@ -15,7 +15,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from itertools import product
 from pathlib import Path
 from typing import Annotated, Any
@@ -51,24 +51,21 @@ from ttm.sim.shipped import KITCHEN, CueName
 from ttm.training.console import make_folder, print_progress, write_given
 from ttm.training.data import FeatureCache
 from ttm.training.losses import learn_memory
-from ttm.training.network import sight_of, with_vision_kept
+from ttm.training.network import parameters_and_tokens, with_vision_kept
 from ttm.training.options import (
     FrozenVisionConfig,
     InputDropoutConfig,
     LossConfig,
     OptimizationConfig,
     TrainOptions,
-    Window,
 )
 from ttm.training.run_log import LAST, RESULT, resume_path
 from ttm.training.sequence_model import (
-    CELLS,
-    KIND,
-    MLP_SIZE,
     NO_SIGHT,
-    TOKENS,
+    SHORTENED,
+    TOLERANCE,
     SightSize,
-    has_free_size,
+    lstm_with_parameters,
     num_parameters,
     split_sight,
     study_core,
@@ -76,7 +73,6 @@ from ttm.training.sequence_model import (
 )
 from ttm.training.study.common import print_results, require_svg
 from ttm.training.study.suite_report import (
-    LATER_SETTINGS,
     NOTES,
     OURS,
     VARIANTS,
@@ -97,7 +93,7 @@ OURS_OPTIONS = (
     "write_outputs=false",
     "num_layers=1",
     "gate_max_ticks=1000",
-    f"{KIND}=content",
+    "sight=content",
 )
 """What ours differs in from the published machine."""
 COMMON = {
@@ -115,19 +111,12 @@ OWN: dict[str, dict[str, Any]] = {
     "mixer": {"window": 6},
     "frame-stacking": {"window": 6},
     "tlb": {"num_layers": 1, "chunk_size": 8},
-    "hourglass": {
-        "hierarchy": "1@1 1@2 1@1",
-        "pooling": "average",
-        "upsampling": "linear",
-        "position": "rotary",
-    },
+    "hourglass": SHORTENED,
 }
 """Sizes of single cores, beside those of `COMMON`."""
 REFERENCE = "lstm"  # determines the number of parameters; it has no MLP whose width could be chosen
-LAYERS, BOTTLENECK = "num_layers", "bottleneck"
 COSTS = "costs.json"  # the file of measured costs
 WARM_UP, ROUNDS = 2, 15  # steps of each variant that are not counted, and that are
-TOLERANCE = 0.02  # how far the number of parameters may be from ours, as a portion of it
 
 
 @dataclass(frozen=True)
@@ -144,36 +133,23 @@ class Variant:
 
         seen: what the policy sees as.
         """
-        own, *sizes = self._sizes(seen)
-        return own + num_parameters(config, *sizes)
+        own, tokens = parameters_and_tokens(seen, self.sight)
+        return own + num_parameters(config, seen.config.width, tokens)
 
     def sized(self, wanted: int, seen: Policy) -> CoreConfig:
         """Return the core with MLPs of such a width that the variant has `wanted` parameters.
 
-        An LSTM, which has none, gets fewer layers and a wider summary of its inputs where it needs to.
-        A core whose options name a width, or that has no MLPs, has a size of its own.
+        An LSTM, which has none, gets other numbers of layers and a wider summary of its inputs where it
+        needs to. A core whose options name such a size has a size of its own.
         """
         config = study_core(self.core, COMMON, OWN, self.options)
-        own, *sizes = self._sizes(seen)
-        wanted, given = wanted - own, {option.partition("=")[0] for option in self.options}
-        field = MLP_SIZE
-        if self.core == REFERENCE and not given & {LAYERS, BOTTLENECK}:
-            if abs(num_parameters(config, *sizes) - wanted) <= TOLERANCE * wanted:
-                return config
-            while num_parameters(config, *sizes) > wanted:
-                config = replace(config, **{LAYERS: getattr(config, LAYERS) - 1})
-            field = BOTTLENECK
-        elif not has_free_size(config, self.options):
+        own, tokens = parameters_and_tokens(seen, self.sight)
+        sizes, advice = (wanted - own, seen.config.width, tokens), "give it smaller sizes"
+        if self.core != REFERENCE:
+            return with_parameters(config, *sizes, advice=advice, options=self.options)
+        if {option.partition("=")[0] for option in self.options} & {"num_layers", "bottleneck"}:
             return config
-        advice = "give it smaller sizes"
-        return with_parameters(self.label, config, wanted, *sizes, advice=advice, field=field)
-
-    def _sizes(self, seen: Policy) -> tuple[int, int, int]:
-        """Return the parameters of the sight memory, and the core's D and N."""
-        sight, width, tokens = sight_of(seen, self.sight), seen.config.width, seen.num_encoded
-        if sight is None:
-            return 0, width, tokens
-        return sum(p.numel() for p in sight.parameters()), width, tokens + sight.num_tokens
+        return lstm_with_parameters(config, *sizes, advice=advice)
 
 
 def parse_variant(text: str) -> Variant:
@@ -241,7 +217,7 @@ def first_policy(
     policy = _new(seen, config, seed, sight)
     mine = _drawn(seen, config, seed, sight)
     shared: dict[str, Tensor] = {}
-    for size, source in product((SightSize(sight.tokens), NO_SIGHT), reversed(sources)):
+    for size, source in product((SightSize(sight.sight_tokens), NO_SIGHT), reversed(sources)):
         theirs = _drawn(seen, source, seed, size)
         shared |= {n: v for n, v in theirs.items() if n in mine and mine[n].shape == v.shape}
     policy.load_state_dict(shared, strict=False)
@@ -259,12 +235,8 @@ def _drawn(seen: Policy, config: CoreConfig, seed: int, sight: SightSize) -> dic
     return {name: value for name, value in one.items() if not torch.equal(value, other[name])}
 
 
-FACTS = ("variant", "seed", "core", "sight_tokens", "parameters", "all_parameters", "settings")
+FACTS = ("variant", "seed", "core", "parameters", "all_parameters", "settings", "steps", "cost")
 """What run.json says of a training, among others the settings of all trainings that are compared."""
-LATER_FACTS = {"sight_cells": None, "sight": "colours", "steps": None, "cost": None, "cpu_s": None}
-"""Facts that early ones do not have, and what they were then."""
-OF_TRAINING = ("variant", "seed", "core", "parameters", "all_parameters")
-"""The facts that the figures of a training repeat."""
 
 
 @dataclass(frozen=True)
@@ -288,35 +260,32 @@ class Cost:
 
 def measured_costs(trainers: Mapping[str, Trainer], rounds: int) -> dict[str, Cost]:
     """Measure `rounds` steps of each training in turns. trainers: among others that of `REFERENCE`."""
+    batches = {name: each.source.sample(WARM_UP + rounds) for name, each in trainers.items()}
     taken: dict[str, list[float]] = {name: [] for name in trainers}
-    for step, (name, trainer) in product(range(WARM_UP + rounds), trainers.items()):
-        begun, source = time.process_time(), trainer.source
-        picks = source.memory.picks(source.windows, source.batch_size, source.seed, step)
-        trainer.backpropagate(source.make(next(picks), step, burn_in=0))
+    for _, (name, trainer) in product(range(WARM_UP + rounds), trainers.items()):
+        begun = time.process_time()
+        trainer.backpropagate(next(batches[name]))
         trainer.update_weights()
         taken[name].append(time.process_time() - begun)
     steps = {name: np.array(each[WARM_UP:]) for name, each in taken.items()}
-    lessons, first = dict[str, Iterator[float]](), dict[str, list[float]]()
-    for name, trainer in trainers.items():
-        source, policy = trainer.source, trainer.policy
-        first[name] = []
-        if isinstance(policy.sight, ContentMemory) and source.recall and trainer.recall:
-            assert source.features is not None
-            codes = torch.zeros(len(source.windows.episode_lengths), policy.config.embedding_size)
-            parts = policy, trainer.recall, source.recall, source.features.by_sight, codes
-            lessons[name] = learn_memory(*parts, steps=WARM_UP + rounds, seed=source.seed)
-    for name in [*lessons] * (WARM_UP + rounds):
-        begun = time.process_time()
-        next(lessons[name])
-        first[name].append(time.process_time() - begun)
+    lstm = steps[REFERENCE]
     return {
         name: Cost(
-            float(np.median(found)),
-            float(np.median(first[name][WARM_UP:])) if first[name] else 0.0,
-            float(np.median(found / steps[REFERENCE])),
+            float(np.median(of)), _lesson_s(trainers[name], rounds), float(np.median(of / lstm))
         )
-        for name, found in steps.items()
+        for name, of in steps.items()
     }
+
+
+def _lesson_s(trainer: Trainer, rounds: int) -> float:
+    policy, source = trainer.policy, trainer.source
+    if not (isinstance(policy.sight, ContentMemory) and source.recall and trainer.recall):
+        return 0.0
+    assert source.features is not None
+    codes = torch.zeros(len(source.windows.episode_lengths), policy.config.embedding_size)
+    parts = policy, trainer.recall, source.recall, source.features.by_sight, codes
+    lessons = learn_memory(*parts, steps=WARM_UP + rounds, seed=source.seed)
+    return float(np.median(np.diff([time.process_time() for _ in lessons])[WARM_UP - 1 :]))
 
 
 class RunFolder:
@@ -338,8 +307,7 @@ class RunFolder:
     @property
     def facts(self) -> dict[str, Any]:
         """What the folder is of. Raises `UserError` if it is damaged."""
-        facts = {**LATER_FACTS, **_read(self.facts_file, FACTS)}
-        return {**facts, "settings": LATER_SETTINGS | facts["settings"]}
+        return _read(self.facts_file, (*FACTS, *SightSize._fields))
 
     @property
     def training_result(self) -> Mapping[str, Any] | None:
@@ -347,6 +315,23 @@ class RunFolder:
         path = self.training / RESULT
         result = _read(path, ["finished"]) if path.exists() else {"finished": False}
         return result if result["finished"] else None
+
+    def evaluation(
+        self, place: Path, task: str, condition: Condition, *, episodes: int, **given: Any
+    ) -> Evaluation:
+        """Return the evaluation of the last step's policy that `place` holds; make it if it is not there.
+
+        given: as of `evaluate_conditions`.
+        """
+        if (place / RESULT_FILE).exists():
+            known = load_evaluation(place)
+            if (known.first_seed, known.tasks[task].episodes) == (0, episodes):
+                return known
+        policy = str(self.checkpoint)
+        (made,) = evaluate_conditions(policy, task, {condition: None}, episodes=episodes, **given)
+        made.save(place)
+        print_progress(f"{given['label']}: {made.tasks[task]} ({condition.folder})")
+        return made
 
     @contextmanager
     def claimed(self) -> Iterator[bool]:
@@ -398,11 +383,9 @@ def collect_figures(out: Path) -> Figures:
         error = result["validation"]["policy"]["normalized"] if "validation" in result else None
         trainings.append(
             Training(
-                **{name: facts[name] for name in OF_TRAINING},
-                steps=result["step"],
+                **{name: facts[name] for name in FACTS if name != "settings"},
                 minutes=round(result["elapsed_s"] / 60, 2),
-                cpu_minutes=None if facts["cpu_s"] is None else round(facts["cpu_s"] / 60, 2),
-                **(facts["cost"] or {}),
+                cpu_minutes=round(facts["cpu_s"] / 60, 2),
                 validation_error=None if error is None else round(error, 4),
             )
         )
@@ -455,7 +438,7 @@ PROBE = arg(
 class StudySuiteCommand:
     """Train policies that differ in their core alone on a robot's memory tasks, and compare their choices.
 
-    Each core and seed is trained as `ttm train --init VISION --freeze-vision --window WINDOW` does,
+    Each core and seed is trained as `ttm train --init VISION --freeze-vision --window episode` does,
     with the same demonstrations, steps and losses, and as many parameters within 2 %, and evaluated
     as `ttm evaluate --gap --probe` does. Each has a folder of its own in OUT. What is there is not
     made again, and Ctrl-C loses no training: the same command goes on exactly where it stopped.
@@ -480,9 +463,6 @@ class StudySuiteCommand:
     minutes: float | None = None
     """In place of --steps: equal CPU time. What a step of each core costs is measured once, in turns, and
     each gets the steps that fit into so many minutes of the CPU, beside --recall-first."""
-    window: Window = "episode"
-    """Ticks in a training window, as in ttm train. With 1 a policy learns to act without any memory, as a
-    control where the cue is left on; give a recall weight of 0, a larger batch and the probe zero as well."""
     batch_size: int = 16
     """Windows in a batch."""
     learning_rate: float | None = None
@@ -532,7 +512,7 @@ class StudySuiteCommand:
             init=folder.start.resolve(),  # so that another spelling of --out can resume
             steps=steps or self.steps,
             resume=folder.can_resume,
-            window=self.window,
+            window="episode",
             batch_size=self.batch_size,
             vision=FrozenVisionConfig(freeze_vision=True),
             optimization=OptimizationConfig(learning_rate=self.learning_rate),
@@ -550,7 +530,7 @@ class StudySuiteCommand:
 
     def first_steps(self, sight: SightSize) -> int:
         """Return by how many steps a sight memory learns from the recall loss alone."""
-        return self.recall_first if sight.kind == "content" and self.recall_weight else 0
+        return self.recall_first if sight.sight == "content" and self.recall_weight else 0
 
     def check(self) -> None:
         """Raise `UserError` if a value is out of range."""
@@ -602,10 +582,7 @@ class SuiteRunner:
             "init": hashlib.sha256(init.read_bytes()).hexdigest(),
             "steps": None if options.minutes else options.steps,
             "minutes": options.minutes,
-            "window": options.window,
             "batch_size": options.batch_size,
-            "augmented_versions": 1,  # as folders of earlier releases say
-            "new_statistics": training.new_statistics,
             **asdict(training.loss),
             "recall_first": options.recall_first,
             **asdict(training.optimization),
@@ -644,11 +621,14 @@ class SuiteRunner:
                     wanted = options.train_options(folder, seed, variant.sight, facts["steps"])
                     code = train(wanted, self._features)
                     spent = time.process_time() - begun
-                    write_json(folder.facts_file, {**facts, "cpu_s": (facts["cpu_s"] or 0) + spent})
+                    write_json(folder.facts_file, {**facts, "cpu_s": facts.get("cpu_s", 0) + spent})
                     if code:
                         return code
+                given = {**vars(options), "label": label}
+                given = {name: given[name] for name in ("episodes", "env", "workers", "label")}
                 for task, condition in product(self._tasks, self._conditions):
-                    self._evaluate(folder, task, condition, label)
+                    place = folder.evaluations / task / condition.folder
+                    folder.evaluation(place, task, condition, **given)
         return 0
 
     def _costs(self) -> dict[str, Cost]:
@@ -682,9 +662,7 @@ class SuiteRunner:
                     self._seen, self._cores[variant.label], self._sources, 0, variant.sight
                 )
                 save_checkpoint(folder.start, policy, {})
-                wanted = self._options.train_options(folder, 0, variant.sight)
-                loss = replace(wanted.loss, recall_first=0)
-                wanted = replace(wanted, loss=loss)
+                wanted = self._options.train_options(folder, 0)
                 trainers[variant.label] = assembled(wanted, quiet, self._features)
         return trainers
 
@@ -700,7 +678,7 @@ class SuiteRunner:
         if folder.can_resume:
             facts = folder.facts
             advice = "give the same options as before, another --out, or delete that folder"
-            held = SightSize(*(facts[name] for name in (TOKENS, CELLS, KIND)))
+            held = SightSize(*(facts[name] for name in SightSize._fields))
             if (core_from_dict(facts["core"]), held) != (config, sight):
                 raise UserError(f"{folder.path} holds a core of other sizes or options; {advice}")
             for name, value in self._settings.items():
@@ -719,27 +697,8 @@ class SuiteRunner:
             "parameters": variant.num_parameters(config, self._seen),
             "all_parameters": sum(parameter.numel() for parameter in policy.parameters()),
             "settings": self._settings,
-            **sight.fields,
+            **sight._asdict(),
             "steps": steps,
             "cost": None if cost is None else asdict(cost),
         }
         write_json(folder.facts_file, facts)
-
-    def _evaluate(self, folder: RunFolder, task: str, condition: Condition, label: str) -> None:
-        """Evaluate one task under one condition, unless the same evaluation is there."""
-        options, place = self._options, folder.evaluations / task / condition.folder
-        if (place / RESULT_FILE).exists():
-            known = load_evaluation(place)
-            if (known.first_seed, known.tasks[task].episodes) == (0, options.episodes):
-                return
-        (made,) = evaluate_conditions(
-            str(folder.checkpoint),
-            task,
-            {condition: None},
-            episodes=options.episodes,
-            env=options.env,
-            workers=options.workers,
-            label=label,
-        )
-        made.save(place)
-        print_progress(f"{label}: {made.tasks[task]} ({condition.folder})")

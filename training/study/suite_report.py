@@ -25,8 +25,6 @@ OURS = "ours"  # the name of our Token Turing Machine; `TTM` is the published on
 VARIANTS = (OURS, TTM, "none", "lstm", "tlb", "hourglass", "transformer", "frame-stacking")
 """What is compared by default, in the order of the tables."""
 SWAP = "swap"
-LATER_SETTINGS = {"window": "episode", "minutes": None, "recall_first": 0}
-"""Settings that did not exist at first, and what they were then."""
 
 
 @dataclass(frozen=True)
@@ -44,11 +42,9 @@ class Training:
     """Of the actions in held-out demonstrations, in standard deviations; None if there are none."""
     cpu_minutes: float | None = None
     """Of the CPU, all in all."""
-    step_s: float | None = None
+    cost: Mapping[str, float] | None = None
     """With equal CPU time: seconds of the CPU of a step, of one of the recall loss alone, and the former as a
-    portion of that of the LSTM."""
-    recall_first_s: float | None = None
-    of_lstm: float | None = None
+    portion of that of the LSTM, by the names of `Cost`."""
 
 
 @dataclass(frozen=True)
@@ -95,7 +91,7 @@ def read_figures(path: Path) -> Figures:
         choices = [Choices(**{"donor": None, "each": None, **each}) for each in data["choices"]]
         if not trainings:
             raise ValueError("there is no training in it")
-        return Figures(LATER_SETTINGS | data["settings"], trainings, choices)
+        return Figures(data["settings"], trainings, choices)
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UserError(
             f"{path}: no figures of this study ({error}); give a figures.json that it wrote"
@@ -182,12 +178,6 @@ def holm(p_values: Sequence[float]) -> list[float]:
     return found
 
 
-COSTS = {
-    "CPU minutes": ("cpu_minutes", "{:.1f}"),
-    "CPU s": ("step_s", "{:.3f}"),
-    "of lstm": ("of_lstm", "{:.2f}"),
-}
-"""Columns of the costs by the CPU: the field of `Training`, and its form."""
 NOTES = """\
 Each cell: right choices of all episodes, in %, with Wilson's 95 % interval over the episodes. It does
 not say how much another training would differ; for that see the differences by seed. To choose nothing
@@ -217,12 +207,10 @@ class Report:
     def heading(self) -> str:
         """Return the text above the tables."""
         trainings, settings = self.figures.trainings, self.figures.settings
-        window = settings.get("window")
-        windows = "episodes" if window == "episode" else f"windows of length {window}"
         return (
             f"Memory suite ({', '.join(self.tasks) or 'no evaluation yet'}): {len(trainings)} trainings "
             f"of {_range([each.steps for each in trainings])} steps of {settings.get('batch_size')} "
-            f"{windows}, recall loss {settings.get('recall_weight')}; cores of "
+            f"episodes, recall loss {settings.get('recall_weight')}; cores of "
             f"{_range([each.parameters for each in trainings])} parameters"
         )
 
@@ -307,19 +295,23 @@ class Report:
             of = [training for training in self.figures.trainings if training.variant == variant]
             steps = [training.steps for training in of]
             minutes = fmean(training.minutes for training in of)
-            errors = [each.validation_error for each in of if each.validation_error is not None]
             sizes = _range([each.parameters for each in of]), _range([e.all_parameters for e in of])
             times = f"{minutes:.1f}", f"{60 * minutes / fmean(steps):.2f}"
-            error = f"{fmean(errors):.3f}" if errors else "—"
-            rows.append([variant, *sizes, len(of), _range(steps), *times, error])
-            for name, form in COSTS.values():
-                known = [value for each in of if (value := getattr(each, name)) is not None]
-                rows[-1].append(form.format(fmean(known)) if known else "—")
+            rows.append([variant, *sizes, len(of), _range(steps), *times])
+            rows[-1] += [
+                _mean((each.validation_error for each in of), 3),
+                _mean((each.cpu_minutes for each in of), 1),
+                *(
+                    _mean(((e.cost or {}).get(name) for e in of), 3)
+                    for name in ("step_s", "of_lstm")
+                ),
+            ]
         title = (
             "Trainings: means over all of them; error: of the actions in held-out demonstrations"
         )
         columns = ["core", "parameters", "of the policy", "trainings", "steps", "minutes"]
-        return _table(title, [*columns, "s a step", "error", *COSTS], rows)
+        columns += ["s a step", "error", "CPU minutes", "CPU s", "of lstm"]
+        return _table(title, columns, rows)
 
     def draw(self) -> str:
         """Return an SVG with a panel for each task, and one for each probe over all tasks.
@@ -351,6 +343,11 @@ def _table(title: str, columns: Sequence[str], rows: Iterable[Iterable[object]])
     for column in table.columns:
         column.no_wrap = False
     return table
+
+
+def _mean(values: Iterable[float | None], digits: int) -> str:
+    known = [value for value in values if value is not None]
+    return f"{fmean(known):.{digits}f}" if known else "—"
 
 
 def _range(values: Sequence[int]) -> str:

@@ -17,7 +17,6 @@ from ttm.policy import PRESETS, ActionPart, Policy, PolicySpec, UserError, save_
 from ttm.training.bench import step
 from ttm.training.bench.step import (
     OURS,
-    TOLERANCE,
     BenchStepCommand,
     equal_lstm,
     made_up_action,
@@ -26,6 +25,7 @@ from ttm.training.bench.step import (
     trainer_of,
 )
 from ttm.training.data import FeatureCache
+from ttm.training.sequence_model import TOLERANCE
 
 PARTS = {"batch", "cameras", "inputs", "core", "head", "recall", "weights"}
 
@@ -216,13 +216,12 @@ def test_time_counts_for_the_part_that_takes_it(
 def test_a_sight_memory_is_trained_and_counted(
     quick: BenchStepCommand, policy: Policy, uneven: Path
 ) -> None:
-    with_it = parsed("ttm num_layers=1 sight_tokens=2 sight_cells=5", policy)
+    with_it = parsed("ttm num_layers=1 sight_tokens=2", policy)
     features = FeatureCache(policy, policy.spec.cameras)
     trained = trainer_of(with_it, quick.init, (str(uneven),), features).policy
     parts = (trained.core, trained.sight)
     assert with_it.parameters == sum(p.numel() for part in parts for p in part.parameters())
-    assert trained.config.sight_cells == 5
-    assert with_it.label == "ttm num_layers=1 sight_tokens=2 sight_cells=5"
+    assert with_it.label == "ttm num_layers=1 sight_tokens=2"
 
 
 @pytest.mark.parametrize(
@@ -247,7 +246,10 @@ def test_cores_and_options_that_cannot_be_are_refused(
     quick: BenchStepCommand, policy: Policy
 ) -> None:
     small = parsed("ttm num_layers=0 bottleneck=1", policy)
-    with pytest.raises(UserError, match="fewer than an LSTM of width 128 can have"):
+    with pytest.raises(
+        UserError,
+        match="even with bottleneck=1, more than",
+    ):
         equal_lstm(small, policy)
     with pytest.raises(UserError, match="there is no core ''"):
         parsed("", policy)

@@ -6,10 +6,17 @@ import numpy as np
 import pytest
 import torch
 
-from ttm.training.augmentation import ImageChanges, augment, gathered_shift, shift_images
+from ttm.training.augmentation import ImageChanges, gathered_shift, shift_images
 from ttm.training.options import AugmentationConfig
 
 STILL = AugmentationConfig(shift=0, brightness=0, contrast=0, saturation=0, hue_rad=0)
+
+
+def augment(
+    images: torch.Tensor, config: AugmentationConfig, rng: np.random.Generator
+) -> torch.Tensor:
+    size = images.shape[-2], images.shape[-1]
+    return ImageChanges.drawn(len(images), size, config, rng).applied(images)
 
 
 def images(batch: int = 3, ticks: int = 4) -> torch.Tensor:

@@ -25,7 +25,6 @@ from ttm.training.study.copy import (
     OWN,
     StudyCopyCommand,
     copy_accuracy,
-    copy_loss,
     sequences,
 )
 
@@ -141,7 +140,7 @@ def test_every_core_takes_the_task_and_what_it_sees_is_measured(name: CoreName) 
     config = copy_core(name)
     model = SequenceModel(config, NUM_SYMBOLS, NUM_SYMBOLS, 16)
     symbols, digits = sequences(2, 12, generator())
-    copy_loss(model, symbols, digits).backward()
+    SequenceModel.loss(model, symbols, digits).backward()
     assert model.embedding.weight.grad is not None
     seen = {"none": 0, "frame-stacking": 9, "mixer": 9, "transformer": 18}
     assert ticks_seen(model, symbols[:1]) == seen.get(name, 32)
@@ -253,4 +252,4 @@ def test_the_loss_is_of_the_last_ten_outputs() -> None:
         def forward(self, symbols: torch.Tensor) -> torch.Tensor:
             return scores
 
-    assert copy_loss(Right(), symbols, digits) < 1e-6  # type: ignore[arg-type]
+    assert SequenceModel.loss(Right(), symbols, digits) < 1e-6  # type: ignore[arg-type]

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+from success_table import main
 
 from ttm.policy import UserError
 from ttm.training import cli
@@ -18,7 +19,6 @@ from ttm.training.study.minigrid_study import (
     ActingResult,
     CoreResult,
     draw_panels,
-    main,
     panels_of,
 )
 

@@ -11,10 +11,9 @@ from ttm.policy import Policy, UserError, load_checkpoint
 from ttm.policy.cores.registry import NAMES
 from ttm.policy.sight import ContentMemory
 from ttm.policy.spec import SHIPPED, checkpoint_path
-from ttm.training.sequence_model import SightSize, split_sight
+from ttm.training.sequence_model import TOLERANCE, SightSize, split_sight
 from ttm.training.study.suite import (
     OURS_OPTIONS,
-    TOLERANCE,
     Variant,
     first_policy,
     parse_variant,
@@ -66,7 +65,7 @@ def test_the_parameters_of_core_and_sight_memory_are_those_of_the_policy(
     parts = [part for part in (policy.core, policy.sight) if part is not None]
     found = sum(value.numel() for part in parts for value in part.parameters())
     assert found == variant.num_parameters(config, seen)
-    assert isinstance(policy.sight, ContentMemory) == (variant.sight.kind == "content")
+    assert isinstance(policy.sight, ContentMemory) == (variant.sight.sight == "content")
 
 
 def test_a_size_that_ours_is_given_holds_for_the_others(shipped: Policy) -> None:
@@ -173,22 +172,17 @@ def test_shared_weights_keep_the_spread_that_each_core_draws(
 
 
 def test_a_variant_names_its_kind_of_sight_memory() -> None:
-    assert parse_variant(OURS).sight == SightSize(6, None, "content")
-    assert parse_variant("lstm sight=content sight_tokens=4").sight.options == (
-        "sight_tokens=4",
-        "sight=content",
-    )
-    assert parse_variant("lstm sight_tokens=4").sight.kind == "colours"
+    assert parse_variant(OURS).sight == SightSize(6, "content")
+    assert parse_variant("lstm sight=content sight_tokens=4").sight == SightSize(4, "content")
+    assert parse_variant("lstm sight_tokens=4").sight == SightSize(4, "colours")
     with pytest.raises(UserError, match="sight is 'shapes'; give one of colours, content"):
         parse_variant("lstm sight=shapes")
 
 
 def test_a_sight_memory_can_be_given_and_taken() -> None:
-    with_it = parse_variant("ttm sight_tokens=3 sight_cells=8")
+    with_it = parse_variant("ttm sight_tokens=3")
     without = parse_variant("ours sight_tokens=0")
-    assert (with_it.sight, without.sight) == (SightSize(3, 8), SightSize())
+    assert (with_it.sight, without.sight) == (SightSize(3), SightSize())
     assert "sight" not in " ".join((*with_it.options, *without.options))
     with pytest.raises(UserError, match="whole number"):
         parse_variant("ttm sight_tokens=few")
-    with pytest.raises(UserError, match="at least one cell"):
-        parse_variant("ours sight_cells=0")

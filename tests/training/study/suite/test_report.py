@@ -51,7 +51,6 @@ TRAININGS = [
 ]
 SETTINGS = {
     "steps": 60,
-    "window": "episode",
     "minutes": None,
     "recall_first": 0,
     "batch_size": 16,
@@ -140,11 +139,11 @@ def test_costs_are_means_over_the_seeds() -> None:
 
 def test_costs_of_the_cpu_are_told_where_they_are_known() -> None:
     known = [
-        replace(each, cpu_minutes=8.0 + each.seed, step_s=0.25, recall_first_s=0.1, of_lstm=1.25)
+        replace(each, cpu_minutes=8.0 + each.seed, cost={"step_s": 0.25, "of_lstm": 1.25})
         for each in TRAININGS
     ]
     by_core = {row[0]: row for row in rows(table("Trainings", replace(FIGURES, trainings=known)))}
-    assert by_core["ours"][-3:] == ["8.5", "0.250", "1.25"]
+    assert by_core["ours"][-3:] == ["8.5", "0.250", "1.250"]
 
 
 def test_studies_of_one_task_each_are_reported_together() -> None:
@@ -176,19 +175,6 @@ def test_figures_can_be_read_again(tmp_path: Path) -> None:
     path.write_text(FIGURES.to_json())
     assert read_figures(path) == FIGURES
     assert Report(read_figures(path)).draw() == Report(FIGURES).draw()
-
-
-def test_figures_from_before_windows_could_be_chosen_are_of_whole_episodes(tmp_path: Path) -> None:
-    settings = {name: value for name, value in SETTINGS.items() if name != "window"}
-    path = tmp_path / "figures.json"
-    path.write_text(replace(FIGURES, settings=settings).to_json())
-    assert read_figures(path).settings == SETTINGS
-
-
-def test_the_heading_tells_the_windows() -> None:
-    short = replace(FIGURES, settings={**SETTINGS, "window": 1})
-    assert "60 steps of 16 episodes" in Report(FIGURES).heading()
-    assert "60 steps of 16 windows of length 1" in Report(short).heading()
 
 
 def test_each_task_has_a_panel() -> None:

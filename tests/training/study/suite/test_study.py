@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 from collections.abc import Callable
@@ -12,22 +11,18 @@ from typing import Any
 
 import pytest
 import torch
-import yaml
 
 from ttm.policy import UserError, load_checkpoint
 from ttm.sim import Evaluation
 from ttm.sim.condition import Condition
 from ttm.training import train as training
 from ttm.training.frozen_vision import MapStore
-from ttm.training.run_log import CONFIG
 from ttm.training.study import suite as pieces
 from ttm.training.study.suite import (
     Cost,
     RunFolder,
     StudySuiteCommand,
-    SuiteRunner,
     collect_figures,
-    run_folders,
 )
 from ttm.training.study.suite_report import OURS, Figures
 from ttm.training.trainer import Trainer
@@ -163,7 +158,7 @@ def test_equal_time_of_the_cpu_gives_each_core_its_steps(
     figures = collect_figures(options().out)
     found = {each.variant: each for each in figures.trainings}
     assert {name: each.steps for name, each in found.items()} == {OURS: 2, "lstm": 3, "none": 6}
-    assert (found[OURS].step_s, found[OURS].recall_first_s, found[OURS].of_lstm) == (12, 3, 1.2)
+    assert found[OURS].cost == {"step_s": 12, "recall_first_s": 3, "of_lstm": 1.2}
     assert all((each.cpu_minutes or 0) > 0 for each in figures.trainings)
     assert (figures.settings["steps"], figures.settings["minutes"]) == (None, 0.5)
     monkeypatch.setattr(pieces, "measured_costs", costs)
@@ -222,7 +217,7 @@ def test_features_are_computed_once_for_all_trainings(
         return found
 
     monkeypatch.setattr(MapStore, "rows", rows)
-    monkeypatch.setattr(SuiteRunner, "_evaluate", lambda *_: None)
+    monkeypatch.setattr(RunFolder, "evaluation", lambda *_, **__: None)
     assert options().run() == 0
     half = len(seen) // 2
     assert sum(seen[:half]) > 0
@@ -247,34 +242,6 @@ def test_what_was_made_with_other_options_is_not_mixed_in(
     monkeypatch.setattr(pieces, "OURS_OPTIONS", ("write=gated",))
     with pytest.raises(UserError, match=r"ours/seed_0 holds a core of other sizes or options"):
         finished.run()
-
-
-def test_a_folder_from_before_windows_could_be_chosen_goes_on(options: Make) -> None:
-    part = {"core": ("lstm",), "gap": (1,), "probe": ("live",)}
-    assert options(**part).run() == 0
-    path = options().out / "lstm" / "seed_0" / "run.json"
-    facts = json.loads(path.read_text())
-    del facts["settings"]["window"]
-    path.write_text(json.dumps(facts))
-    assert options(**part).run() == 0
-    with pytest.raises(UserError, match=r"--window is 1, but .*lstm/seed_0 was made with episode"):
-        options(**part, window=1).run()
-
-
-def test_a_policy_can_learn_and_act_without_any_memory(options: Make) -> None:
-    wanted = options(
-        core=("none sight_tokens=2",),
-        window=1,
-        recall_weight=0.0,
-        gap=(1,),
-        probe=("zero",),
-    )
-    assert wanted.run() == 0
-    (folder,) = run_folders(wanted.out)
-    assert yaml.safe_load((folder.training / CONFIG).read_text())["window"] == 1
-    figures = collect_figures(wanted.out)
-    assert figures.settings["window"] == 1
-    assert {each.probe for each in figures.choices} == {"live", "zero"}
 
 
 def test_a_mistake_before_the_first_training_can_be_corrected(
