@@ -62,10 +62,7 @@ class MemoryAttention:
     """(2, J, P), likewise: the weights of the P cells for what each slot wrote, and where it is found."""
 
     def shares(self, which: Which) -> dict[str, float]:
-        """Return source -> its share of what was read or written, of sum one.
-
-        The sources are "memory", those of `sources`, and of what was written "outputs".
-        """
+        """Return "memory", `sources` and, if written, "outputs" -> shares, of sum one."""
         mean = (self.read if which == "read" else self._written).mean(axis=0)
         inputs = mean[self.memory_size :]
         shares = {MEMORY: float(mean[: self.memory_size].sum())}
@@ -76,8 +73,7 @@ class MemoryAttention:
     def image_map(self, camera: str, which: Which = "read") -> Floats:
         """Return how much of each cell of a camera's feature map was read or written, (h, w).
 
-        The weights are followed through the tokens of the camera and sum to the camera's share. For the
-        place of a cell in the image see `cell_centres`.
+        They sum to the camera's share. For the place of a cell in the image see `cell_centres`.
         """
         if camera not in self.camera_weights:
             known = ", ".join(self.camera_weights)
@@ -184,9 +180,8 @@ def _hooks(
         else:
             pieces["write"] = _rows(module.weights(*args))
 
-    names = [camera.name for camera in policy.spec.cameras]
-    hooks: list[tuple[nn.Module, Callable[..., None]]]
-    hooks = [(x, seen_by(name)) for name, x in zip(names, policy.camera_tokens, strict=True)]
+    seeing = zip((c.name for c in policy.spec.cameras), policy.camera_tokens, strict=True)
+    hooks: list[tuple[nn.Module, Callable[..., None]]] = [(x, seen_by(name)) for name, x in seeing]
     if content:
         hooks.append((content.look, lambda _, args: looks.append(args[0])))
     return [*hooks, (core.unit.read, read), (core.unit.write, written), (core.unit, finish)]

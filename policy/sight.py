@@ -174,9 +174,7 @@ class ContentMemory(nn.Module):
         self.keep = nn.Parameter(torch.full((num_slots,), math.log(cells**2) + 1.0))
         self.sharpness = nn.Parameter(torch.tensor(SHARPNESS).log())
         self.prior = nn.Linear(CHANNELS, 1, bias=False)
-        self.look = nn.Softmax(
-            dim=-1
-        )  # over the cells, to write and then to find; a place for hooks
+        self.look = nn.Softmax(dim=-1)  # over the cells: to write, to find; hooks see both
         sizes = (CHANNELS, CHANNELS + 1, CHANNELS)  # `seen` has the number of writes beside it
         self.tokens = nn.ModuleList(nn.Linear(size, width) for size in sizes)
 

@@ -409,16 +409,12 @@ def _run_episodes(
             progress.update(bar, advance=1, description=rate)
             if say:
                 say(f"{label} {rate}")
-        for _ in pool.run(_contrasts(jobs, outcomes)):
-            pass
+        list(pool.run(_contrasts(jobs, outcomes)))
     return [outcomes[index] for index in range(len(jobs))]
 
 
 def _contrasts(jobs: Sequence[EpisodeJob], outcomes: Mapping[int, Outcome]) -> list[EpisodeJob]:
-    """Return what to film in a second run, so that each task with films has those of both outcomes.
-
-    If conditions ended an initial state differently, it is filmed under two of them.
-    """
+    """Return what to film again, so that films show both outcomes, best of the same initial state."""
     found = []
     for task in dict.fromkeys(job.task for job in jobs if job.video and job.folder):
         ended = [(job, outcomes[n].success) for n, job in enumerate(jobs) if job.task == task]

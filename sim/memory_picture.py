@@ -151,9 +151,8 @@ class MemoryTrace:
         """(T, m): how much of each memory token was kept, or received by erase-and-add."""
         size = self.attention[0].memory_size
         if self.erase_add:
-            return np.stack(
-                [tick.slots.mean(axis=0) for tick in self.attention if tick.slots is not None]
-            )
+            sent = [tick.slots for tick in self.attention if tick.slots is not None]
+            return np.stack(sent).mean(axis=1)
         return np.stack([w[:, :size].sum(axis=1) for w in self._written])
 
     @property
@@ -202,9 +201,9 @@ def trace_memory(
             norms.append(runner.memory_norms)
             without = other.step(now, delay_s=seen.delay_s).values if tick >= erased else command
             commands.append((command, without))
-            for each_runner in (runner, other) if seen.executed is not None else ():
-                if each_runner is runner or tick >= erased:
-                    each_runner.executed(seen.executed[tick])
+            for driven in (runner, other)[: 1 + (tick >= erased)]:
+                if seen.executed is not None:
+                    driven.executed(seen.executed[tick])
     both = np.array(commands)  # (T, 2, A)
     away = np.abs(both[:, 0] - both[:, 1]) / np.maximum(np.abs(both).max(axis=(0, 1)), 1e-6)
     slices = policy.spec.action_slices
@@ -331,12 +330,8 @@ def source_colours(trace: MemoryTrace) -> dict[str, str]:
     return {MEMORY: MEMORY_COLOUR, **cameras, **OTHER_COLOURS}
 
 
-def source_label(source: str, which: Which, trace: MemoryTrace) -> str:
+def source_label(source: str, trace: MemoryTrace) -> str:
     """Return the name of a source in pictures."""
-    if source == MEMORY:
-        return "memory" if which == "read" else "memory (kept)"
-    if source == OUTPUTS:
-        return "own outputs"
     return f"{source} camera" if source in trace.frames else source
 
 
@@ -366,7 +361,7 @@ def draw_strip(trace: MemoryTrace, columns: int = 8) -> Figure:
     ticks = np.linspace(0, trace.num_ticks - 1, min(trace.num_ticks, columns)).round().astype(int)
     for name, tick in trace.seen.moments.items():
         ticks[np.abs(ticks - tick).argmin()] = min(tick - (name == GAP), trace.num_ticks - 1)
-    page, _ = draw_charts(trace, HEIGHT)
+    page, _ = draw_charts(trace, HEIGHT, CHARTS_TOP)
     ticks, camera = np.unique(ticks), next(iter(trace.frames))
     side = min((WIDTH - 0.4) / columns - 0.06, CHARTS_TOP - HEADER - 0.45)
     which = "write" if trace.gates is None and "write" in trace.directions else None
@@ -382,9 +377,7 @@ def draw_strip(trace: MemoryTrace, columns: int = 8) -> Figure:
     return page.figure
 
 
-def draw_charts(
-    trace: MemoryTrace, height: float, top: float = CHARTS_TOP
-) -> tuple[Page, list[Axes]]:
+def draw_charts(trace: MemoryTrace, height: float, top: float) -> tuple[Page, list[Axes]]:
     """Return a page with its title and the charts of all ticks below `top`, and the charts."""
     page, rate, seen = Page(WIDTH, height), trace.spec.rate_hz, trace.seen
     page.text(0.2, 0.12, f"“{shorten(seen.instruction, 80, placeholder=' …')}”", 16, weight="bold")
@@ -394,19 +387,13 @@ def draw_charts(
         how = "" if trace.erase_add else "Blue heat: what is written."
     facts = f"{seen.title}, {trace.num_ticks / rate:.1f} s. {how}"
     page.text(0.2, 0.46, facts, 10.5, color=FAINT)
-    erased = (
-        f"Commands without memory, erased at tick {trace.erased}: difference in % of the largest"
-    )
-    source = "Written, by source, of the largest" if not trace.erase_add else "Read, by source"
+    erased = f"Commands if the memory is erased at tick {trace.erased}: change, of the largest"
     charts: dict[str, Callable[[MemoryTrace, Axes], None]] = {
-        source: _draw_shares,
-        "Written, by slot of the core, of the largest": _draw_slots,
-        erased: _draw_changes,
+        "Read, by source" if trace.erase_add else "Written, by source, of the largest": _draw_shares
     }
     if trace.gates is not None:
-        charts = {"Slots of the content memory: how far each gate opens": _draw_gates} | dict(
-            list(charts.items())[1:]
-        )
+        charts = {"Slots of the content memory: how far each gate opens": _draw_gates}
+    charts |= {"Written, by slot of the core, of the largest": _draw_slots, erased: _draw_changes}
     _draw_band(page.axes(LEFT, top - BAND, CONTENT, BAND), trace)
     every = []
     heights = (0.85, 0.45, 0.5) if trace.gates is not None else (CHART,) * 3
@@ -471,8 +458,8 @@ def _draw_shares(trace: MemoryTrace, axes: Axes) -> None:
     axes.set(ylim=(0, 1), yticks=(0, 0.5, 1))
     axes.yaxis.set_major_formatter(PercentFormatter(1))
     most = sorted(shares, key=lambda source: -shares[source].mean())[:4]
-    labels = {s: f"{source_label(s, which, trace)}" for s in shares if s in most}
-    handles = [Patch(facecolor=colours[s], label=label) for s, label in labels.items()][::-1]
+    labels = [(colours[s], source_label(s, trace)) for s in shares if s in most]
+    handles = [Patch(facecolor=colour, label=label) for colour, label in reversed(labels)]
     axes.legend(handles=handles, **LEGEND)
 
 

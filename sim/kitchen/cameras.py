@@ -24,8 +24,7 @@ OF_DATA = (
     "cam_xmat",
 )  # fmt: skip
 """Fields of the simulator's state that MuJoCo draws with its default options."""
-SUN = 0
-"""The light that casts shadows in pictures for people."""
+SUN = 0  # the light that casts shadows in pictures for people
 SPHERE, CAPSULE = mujoco.mjtGeom.mjGEOM_ELLIPSOID, mujoco.mjtGeom.mjGEOM_CAPSULE
 STEEL, PAPER, COFFEE = (0.75, 0.76, 0.78), (0.95, 0.93, 0.86), (0.25, 0.14, 0.07)
 YELLOW, GREEN, PURPLE = (0.95, 0.78, 0.10), (0.10, 0.52, 0.18), (0.48, 0.16, 0.60)
@@ -50,7 +49,8 @@ DETAILS = {
     ),
     "purple jar": (
         (CYLINDER, (0.0333, 0.022), (0, 0, -0.015), PAPER),
-        (CYLINDER, (0.0336, 0.003), (0, 0, -0.015), PURPLE), (CYLINDER, (0.0312, 0.009), (0, 0, 0.059), STEEL),
+        (CYLINDER, (0.0336, 0.003), (0, 0, -0.015), PURPLE),
+        (CYLINDER, (0.0312, 0.009), (0, 0, 0.059), STEEL),
     ),
 }  # fmt: skip
 """Body -> kind, size, place and colour of what pictures for people add to it: labels, lids, a handle."""
