@@ -282,9 +282,9 @@ def _films(entries: Sequence[Entry]) -> tuple[list[dict[str, Any]], list[dict[st
 def _opening(films: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return two films: a success and a failure if there are both, best from the same initial state."""
 
-    def order(pair: tuple[dict[str, Any], ...]) -> tuple[bool, bool]:
+    def order(pair: Sequence[dict[str, Any]]) -> tuple[bool, bool]:
         first, second = pair
         contrast = first["outcome"].success > second["outcome"].success
         return not contrast, first["state"] != second["state"]
 
-    return list(min(permutations(films, 2), key=order, default=films))
+    return list(min(map(list, permutations(films, 2)), key=order, default=films))

@@ -415,7 +415,7 @@ def _run_episodes(
 
 def _contrasts(jobs: Sequence[EpisodeJob], outcomes: Mapping[int, Outcome]) -> list[EpisodeJob]:
     """Return what to film again, so that films show both outcomes, best of the same initial state."""
-    found = []
+    found = list[EpisodeJob]()
     for task in dict.fromkeys(job.task for job in jobs if job.video and job.folder):
         ended = [(job, outcomes[n].success) for n, job in enumerate(jobs) if job.task == task]
         filmed = {success for job, success in ended if job.video}

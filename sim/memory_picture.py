@@ -364,7 +364,7 @@ def draw_strip(trace: MemoryTrace, columns: int = 8) -> Figure:
     page, _ = draw_charts(trace, HEIGHT, CHARTS_TOP)
     ticks, camera = np.unique(ticks), next(iter(trace.frames))
     side = min((WIDTH - 0.4) / columns - 0.06, CHARTS_TOP - HEADER - 0.45)
-    which = "write" if trace.gates is None and "write" in trace.directions else None
+    which: Which | None = "write" if trace.gates is None and "write" in trace.directions else None
     for column, tick in enumerate(ticks.tolist()):
         left = 0.2 + column * (WIDTH - 0.4 - side) / max(len(ticks) - 1, 1)
         image = trace.pixels(camera, which, tick, (round(2 * side * DPI),) * 2)
@@ -395,7 +395,7 @@ def draw_charts(trace: MemoryTrace, height: float, top: float) -> tuple[Page, li
         charts = {"Slots of the content memory: how far each gate opens": _draw_gates}
     charts |= {"Written, by slot of the core, of the largest": _draw_slots, erased: _draw_changes}
     _draw_band(page.axes(LEFT, top - BAND, CONTENT, BAND), trace)
-    every = []
+    every = list[Axes]()
     heights = (0.85, 0.45, 0.5) if trace.gates is not None else (CHART,) * 3
     for (title, draw), tall in zip(charts.items(), heights, strict=True):
         axes = page.axes(LEFT, top + CHART_GAP - 0.1, CONTENT, tall)
@@ -418,7 +418,7 @@ def mark_slots(axes: Axes, trace: MemoryTrace, tick: int) -> list[Line2D]:
     looks, marks = trace.attention[tick].looks, list[Line2D]()
     if trace.gates is None or looks is None:
         return marks
-    cells, size = math.isqrt(looks.shape[-1]), axes.get_images()[0].get_array().shape[0]
+    cells, size = math.isqrt(looks.shape[-1]), axes.get_images()[0].get_size()[0]
     places = (
         (np.stack(np.unravel_index(looks.argmax(axis=-1), (cells, cells)), -1) + 0.5) * size / cells
     )

@@ -29,7 +29,7 @@ def compose_frame(scene: np.ndarray, cameras: Mapping[str, np.ndarray]) -> np.nd
     """
     height, width = (length - length % 2 for length in scene.shape[:2])
     canvas, side, left = Image.fromarray(scene[:height, :width]), height // INSET, width
-    for frame in reversed(cameras.values()):
+    for frame in reversed(list(cameras.values())):
         shown = Image.fromarray(frame).resize((side, side), Image.Resampling.NEAREST)
         left -= side + 2 * FRAME_PX
         canvas.paste(ImageOps.expand(shown, FRAME_PX, FRAME), (left, height - side - 2 * FRAME_PX))
