@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import permutations
 from pathlib import Path
@@ -282,7 +282,7 @@ def _films(entries: Sequence[Entry]) -> tuple[list[dict[str, Any]], list[dict[st
 def _opening(films: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return two films: a success and a failure if there are both, best from the same initial state."""
 
-    def order(pair: Sequence[dict[str, Any]]) -> tuple[bool, bool]:
+    def order(pair: Iterable[dict[str, Any]]) -> tuple[bool, bool]:
         first, second = pair
         contrast = first["outcome"].success > second["outcome"].success
         return not contrast, first["state"] != second["state"]
