@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ast
 import os
+import select
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, make_dataclass
@@ -114,6 +115,7 @@ NO_SPACE = (ENOSPC, EDQUOT, EFBIG, EROFS)
 """Errors of a disk that takes no more, which one line is enough for."""
 EXIT_USER_ERROR = 2
 EXIT_INTERRUPTED = 130
+EXIT_NO_READER = 141
 
 
 def parse(args: Sequence[str] | None = None) -> Command:
@@ -133,7 +135,25 @@ def parse(args: Sequence[str] | None = None) -> Command:
 
 
 def main(args: Sequence[str] | None = None) -> int:
-    """Run one command; return its exit code: 2 after a `UserError`, 130 after Ctrl-C."""
+    """Run one command; return its exit code: 2 after a `UserError`, 130 after Ctrl-C.
+
+    It is 141, as of other programs, if what reads the output ends first, as `ttm --help | head -n 1` does.
+    """
+    try:
+        try:
+            return _run(args)
+        finally:
+            sys.stdout.flush()
+    except BrokenPipeError:
+        output = select.poll()
+        output.register(sys.stdout, select.POLLOUT)
+        if not any(event & select.POLLERR for _, event in output.poll(0)):
+            raise  # another pipe broke
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_NO_READER
+
+
+def _run(args: Sequence[str] | None) -> int:
     words = list(sys.argv[1:] if args is None else args)
     if words == ["--version"]:
         print(f"ttm {version(NAME)}")
