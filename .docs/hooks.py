@@ -114,7 +114,9 @@ def _reference(package: str) -> str:
     """Return what explains each name in the front door of a package."""
     names = ROOT / ".typing" / package.replace(".", "/") / "__init__.pyi"
     found = re.findall(r"^from (\.\S+) import (\w+)", names.read_text(encoding="utf-8"), re.M)
-    parts = [f"::: {package}{module}.{name}" for module, name in sorted(found, key=lambda of: of[1])]
+    parts = [
+        f"::: {package}{module}.{name}" for module, name in sorted(found, key=lambda of: of[1])
+    ]
     return "\n\n".join([f"# {package}", *parts])
 
 
@@ -126,6 +128,8 @@ def _commands() -> str:
         printed = io.StringIO()
         with redirect_stdout(printed), suppress(SystemExit):
             cli.parse([*command.split(), "--help"])
-        lines = [fill(line, 80) if line[:1].strip() else line for line in printed.getvalue().splitlines()]
+        lines = [
+            fill(line, 80) if line[:1].strip() else line for line in printed.getvalue().splitlines()
+        ]
         parts.append("\n".join([f"## ttm {command}", "", "``````text", *lines, "``````"]))
     return "\n\n".join(parts)

@@ -386,9 +386,7 @@ def test_a_reader_that_has_seen_enough_ends_it_quietly(words: list[str]) -> None
     reading, writing = os.pipe()
     os.close(reading)
     command = [sys.executable, "-m", "ttm.training.cli", *words]
-    done = subprocess.run(
-        command, stdout=writing, stderr=subprocess.PIPE, text=True, check=False
-    )
+    done = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, text=True, check=False)
     os.close(writing)
     assert (done.returncode, done.stderr) == (cli.EXIT_NO_READER, "")
 

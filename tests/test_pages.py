@@ -136,7 +136,9 @@ def test_the_site_is_whole_and_needs_no_network(tmp_path: Path) -> None:
         pytest.importorskip(needed, reason="the extra [docs] is not here")
     config = str(ROOT / ".docs" / "mkdocs.yml")
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "-f", config]
-    done = subprocess.run([*command, "-d", str(tmp_path)], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [*command, "-d", str(tmp_path)], capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr
     pages = {page.resolve(): page.read_text() for page in tmp_path.rglob("*.html")}
     assert {path.name for path in pages} >= {"index.html", "commands.html", "own_policy.py.html"}
