@@ -1,7 +1,5 @@
 """Training of policies, benchmarks, studies of memories, and the `ttm` command."""
 
-from __future__ import annotations
-
 import sys
 
 
@@ -9,7 +7,8 @@ def main() -> int:
     """Run `ttm`; return its exit code, after Ctrl-C also where it comes while the command is imported."""
     try:
         from ttm.training import cli
+
+        return cli.main()
     except KeyboardInterrupt:
         print("ttm: interrupted", file=sys.stderr)
         return 130
-    return cli.main()

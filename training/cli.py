@@ -113,9 +113,7 @@ WRITTEN = ("out", "target", "json", "plot", "sheet", "video")
 """The fields of commands that say where to write."""
 NO_SPACE = (ENOSPC, EDQUOT, EFBIG, EROFS)
 """Errors of a disk that takes no more, which one line is enough for."""
-EXIT_USER_ERROR = 2
-EXIT_INTERRUPTED = 130
-EXIT_NO_READER = 141
+EXIT_USER_ERROR, EXIT_INTERRUPTED, EXIT_NO_READER = 2, 130, 141
 
 
 def parse(args: Sequence[str] | None = None) -> Command:
@@ -135,10 +133,7 @@ def parse(args: Sequence[str] | None = None) -> Command:
 
 
 def main(args: Sequence[str] | None = None) -> int:
-    """Run one command; return its exit code: 2 after a `UserError`, 130 after Ctrl-C.
-
-    It is 141, as of other programs, if what reads the output ends first, as `ttm --help | head -n 1` does.
-    """
+    """Run one command; return 2 after a `UserError`, 130 after Ctrl-C, 141 if nothing reads the output."""
     try:
         try:
             return _run(args)
