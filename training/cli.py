@@ -109,10 +109,8 @@ ttm --version prints the version.
 
 TRAINS = ("train", "demo", "study suite", "study mikasa")
 """Commands that train, whose settings of PyTorch count when it is imported."""
-WRITTEN = ("out", "target", "json", "plot", "sheet", "video")
-"""The fields of commands that say where to write."""
-NO_SPACE = (ENOSPC, EDQUOT, EFBIG, EROFS)
-"""Errors of a disk that takes no more, which one line is enough for."""
+WRITTEN = ("out", "target", "json", "plot", "sheet", "video")  # fields that say where to write
+NO_SPACE = (ENOSPC, EDQUOT, EFBIG, EROFS)  # a disk takes no more, for which one line is enough
 EXIT_USER_ERROR, EXIT_INTERRUPTED, EXIT_NO_READER = 2, 130, 141
 
 
