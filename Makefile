@@ -1,13 +1,13 @@
 # Two commands: `make demo` and `make test`. Both set up .venv first; nothing outside this folder changes, except
 # that they install Debian's EGL packages where they are missing and they may. `make test-cpus` is for who changes
-# what computes.
+# what computes, `make docs` makes a site of the pages.
 
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
-.PHONY: demo test test-cpus install egl clean
+.PHONY: demo test test-cpus docs install egl clean
 
 demo: install egl
 	$(BIN)/ttm demo --out demo_out
@@ -34,6 +34,10 @@ test-cpus: install egl
 	  echo "$$cpu OMP_NUM_THREADS=$$threads: $$(tail -n 1 $$log)"; \
 	done; done; exit $$failed
 
+docs: install
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet --config-file .docs/mkdocs.yml
+	@echo "open site/index.html in a browser"
+
 install: $(INSTALLED)
 
 $(INSTALLED): pyproject.toml constraints.txt
@@ -41,7 +45,7 @@ $(INSTALLED): pyproject.toml constraints.txt
 	  { echo "$(PYTHON) is missing or older than 3.10; name a newer one: make PYTHON=python3.11 demo"; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || \
 	  { rm -rf $(VENV); echo "venv is missing; on Debian or Ubuntu run: sudo apt-get install -y python3-venv"; exit 1; }
-	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[train,kitchen,ros,web,babyai,convert,look,wandb,export,serve,dev]'
+	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[train,kitchen,ros,web,babyai,convert,look,wandb,export,serve,docs,dev]'
 	@touch $@
 
 # Off-screen rendering. Try it first: where a GPU's driver brings its own EGL, nothing is missing.
@@ -62,4 +66,4 @@ egl: install
 	    && $(BIN)/python -c '$(RENDER)'; }
 
 clean:
-	rm -rf $(VENV) demo_out
+	rm -rf $(VENV) demo_out site

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 import subprocess
 import sys
 from pathlib import Path
+from urllib.parse import unquote
 
 import pytest
 
@@ -104,3 +106,50 @@ else:
     raise AssertionError("an unknown name must be an AttributeError")
 """
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_the_cells_of_the_notebook_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In their order, with smaller numbers; a notebook in the repository holds no outputs."""
+    pyplot = pytest.importorskip("matplotlib.pyplot")
+    monkeypatch.chdir(tmp_path)
+    notebook = json.loads((ROOT / "training" / "first_steps.ipynb").read_text())
+    names: dict[str, object] = {}
+    for cell in notebook["cells"]:
+        if cell["cell_type"] == "code":
+            assert (cell["outputs"], cell["execution_count"]) == ([], None)
+            exec(compile("".join(cell["source"]), cell["id"], "exec"), names)
+        if "parameters" in cell["metadata"].get("tags", ()):
+            names |= {"DEMONSTRATIONS": 2, "MINUTES": 0.01, "EPISODES": 1}
+    pyplot.close("all")
+    printed = capsys.readouterr().out
+    assert "right choice after" in printed
+    assert "erase: " in printed
+
+
+LINK_OF_A_SITE = re.compile(r'<(\w+)[^>]*? (?:src|href)="([^"]+)"')
+
+
+def test_the_site_is_whole_and_needs_no_network(tmp_path: Path) -> None:
+    for needed in ("material", "mkdocstrings", "mermaidx"):
+        pytest.importorskip(needed, reason="the extra [docs] is not here")
+    config = str(ROOT / ".docs" / "mkdocs.yml")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "-f", config]
+    done = subprocess.run(
+        [*command, "-d", str(tmp_path)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    pages = {page.resolve(): page.read_text() for page in tmp_path.rglob("*.html")}
+    assert {path.name for path in pages} >= {"index.html", "commands.html", "own_policy.py.html"}
+    for page, text in pages.items():
+        for tag, link in LINK_OF_A_SITE.findall(text):
+            target, _, anchor = unquote(link).partition("#")
+            if link.startswith(("http", "mailto:", "data:")):
+                assert tag == "a", f"{page} loads {link}"
+            elif page.name != "404.html":
+                there = (page.parent / target).resolve() if target else page
+                assert there.exists(), f"{page} links to {link}"
+                if anchor and there in pages:
+                    assert f'id="{anchor}"' in pages[there], f"{page} links to {link}"
+    assert "snapshot" in (tmp_path / "search" / "search_index.js").read_text()
