@@ -35,8 +35,9 @@ test-cpus: install egl
 	done; done; exit $$failed
 
 docs: install
+	@$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[docs]'
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet --config-file .docs/mkdocs.yml
-	@echo "open site/index.html in a browser"
+	@echo "python3 -m http.server --directory site shows it on http://localhost:8000"
 
 install: $(INSTALLED)
 
@@ -45,7 +46,7 @@ $(INSTALLED): pyproject.toml constraints.txt
 	  { echo "$(PYTHON) is missing or older than 3.10; name a newer one: make PYTHON=python3.11 demo"; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || \
 	  { rm -rf $(VENV); echo "venv is missing; on Debian or Ubuntu run: sudo apt-get install -y python3-venv"; exit 1; }
-	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[train,kitchen,ros,web,babyai,convert,look,wandb,export,serve,docs,dev]'
+	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[train,kitchen,ros,web,babyai,convert,look,wandb,export,serve,dev]'
 	@touch $@
 
 # Off-screen rendering. Try it first: where a GPU's driver brings its own EGL, nothing is missing.

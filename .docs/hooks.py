@@ -15,9 +15,11 @@ from contextlib import redirect_stdout, suppress
 from pathlib import Path
 from textwrap import fill
 from typing import Any
+from urllib.parse import unquote
 
 import mermaidx
 from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
@@ -29,6 +31,7 @@ PAGES = ("*.md", "policy/**/*.md", "datasets/**/*.md", "sim/**/*.md", "training/
 PICTURES = (".png", ".jpg", ".webp", ".svg")
 NOTEBOOK = "training/first_steps.ipynb"
 LINK = re.compile(r"(?<=\]\()([^)\s#:]+)")
+LINK_OF_A_SITE = re.compile(r'<(\w+)[^>]*? (?:src|href)="([^"]+)"')
 UNSEARCHED = "---\nsearch: {exclude: true}\n---\n"
 PACKAGES = ("policy", "datasets", "sim")
 
@@ -68,6 +71,25 @@ def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, files: 
         return os.path.relpath(ROOT / _page_of(path), folder) if shown else found[1]
 
     return LINK.sub(led, markdown)
+
+
+def on_post_build(config: MkDocsConfig) -> None:
+    """Raise `PluginError` if a page of the site loads something from the network, or leads nowhere."""
+    pages = {
+        page: page.read_text("utf-8") for page in Path(config.site_dir).resolve().rglob("*.html")
+    }
+    for page, text in pages.items():
+        for tag, link in LINK_OF_A_SITE.findall(text):
+            target, _, anchor = unquote(link).partition("#")
+            if link.startswith(("http", "mailto:", "data:")):
+                whole = tag == "a"
+            else:
+                there = (page.parent / target).resolve() if target else page
+                whole = there.exists() and (
+                    not anchor or there not in pages or f'id="{anchor}"' in pages[there]
+                )
+            if not whole and page.name != "404.html":
+                raise PluginError(f"{page}: <{tag}> of {link}")
 
 
 def draw(source: str, language: str, css_class: str, options: Any, md: Any, **_: Any) -> str:

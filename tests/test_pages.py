@@ -8,7 +8,6 @@ import shlex
 import subprocess
 import sys
 from pathlib import Path
-from urllib.parse import unquote
 
 import pytest
 
@@ -126,30 +125,3 @@ def test_the_cells_of_the_notebook_run(
     printed = capsys.readouterr().out
     assert "right choice after" in printed
     assert "erase: " in printed
-
-
-LINK_OF_A_SITE = re.compile(r'<(\w+)[^>]*? (?:src|href)="([^"]+)"')
-
-
-def test_the_site_is_whole_and_needs_no_network(tmp_path: Path) -> None:
-    for needed in ("material", "mkdocstrings", "mermaidx"):
-        pytest.importorskip(needed, reason="the extra [docs] is not here")
-    config = str(ROOT / ".docs" / "mkdocs.yml")
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "-f", config]
-    done = subprocess.run(
-        [*command, "-d", str(tmp_path)], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    pages = {page.resolve(): page.read_text() for page in tmp_path.rglob("*.html")}
-    assert {path.name for path in pages} >= {"index.html", "commands.html", "own_policy.py.html"}
-    for page, text in pages.items():
-        for tag, link in LINK_OF_A_SITE.findall(text):
-            target, _, anchor = unquote(link).partition("#")
-            if link.startswith(("http", "mailto:", "data:")):
-                assert tag == "a", f"{page} loads {link}"
-            elif page.name != "404.html":
-                there = (page.parent / target).resolve() if target else page
-                assert there.exists(), f"{page} links to {link}"
-                if anchor and there in pages:
-                    assert f'id="{anchor}"' in pages[there], f"{page} links to {link}"
-    assert "snapshot" in (tmp_path / "search" / "search_index.js").read_text()
