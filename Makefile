@@ -1,13 +1,13 @@
 # Two commands: `make demo` and `make test`. Both set up .venv first; nothing outside this folder changes, except
 # that they install Debian's EGL packages where they are missing and they may. `make test-cpus` is for who changes
-# what computes.
+# what computes, `make docs` makes a site of the pages.
 
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
-.PHONY: demo test test-cpus install egl clean
+.PHONY: demo test test-cpus docs install egl clean
 
 demo: install egl
 	$(BIN)/ttm demo --out demo_out
@@ -33,6 +33,11 @@ test-cpus: install egl
 	    --numprocesses 2 --dist loadfile $(NUMERICAL) >$$log 2>&1 </dev/null || { failed=1; cat $$log; }; \
 	  echo "$$cpu OMP_NUM_THREADS=$$threads: $$(tail -n 1 $$log)"; \
 	done; done; exit $$failed
+
+docs: install
+	@$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[docs]'
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet --config-file .docs/mkdocs.yml
+	@echo "python3 -m http.server --directory site shows it on http://localhost:8000"
 
 install: $(INSTALLED)
 
@@ -62,4 +67,4 @@ egl: install
 	    && $(BIN)/python -c '$(RENDER)'; }
 
 clean:
-	rm -rf $(VENV) demo_out
+	rm -rf $(VENV) demo_out site

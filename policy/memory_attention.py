@@ -6,7 +6,7 @@ and not their values: a memory token that is still zero contributes nothing, wha
 
     with record_attention(policy) as record:
         runner.step(observation)
-    record.latest.read_shares()      # {"memory": 0.41, "head": 0.32, ...}
+    record.latest.shares("read")     # {"memory": 0.41, "head": 0.32, ...}
     record.latest.image_map("head")  # (h, w), which parts of the head camera's image were read
 """
 
@@ -27,6 +27,7 @@ from ttm.policy.cores.ttm import TokenTuringMachine
 from ttm.policy.cores.ttm_variants import TokenAddEraseWrite
 from ttm.policy.errors import UserError
 from ttm.policy.policy import Policy
+from ttm.policy.sight import ContentMemory
 
 Floats = npt.NDArray[np.float32]
 Which = Literal["read", "write"]
@@ -55,12 +56,13 @@ class MemoryAttention:
     """The sources of the N inputs; see `Policy.token_sources`."""
     camera_weights: Mapping[str, Floats]
     """Camera -> (h, w, K): the weights of its K tokens on the cells of the feature map, of sum one each."""
+    gates: Floats | None = None
+    """(J,), for a `ContentMemory` alone: how far each of its slots opened, 0 to 1."""
+    looks: Floats | None = None
+    """(2, J, P), likewise: the weights of the P cells for what each slot wrote, and where it is found."""
 
     def shares(self, which: Which) -> dict[str, float]:
-        """Return source -> its share of what was read or written, of sum one.
-
-        The sources are "memory", those of `sources`, and of what was written "outputs".
-        """
+        """Return "memory", `sources` and, if written, "outputs" -> shares, of sum one."""
         mean = (self.read if which == "read" else self._written).mean(axis=0)
         inputs = mean[self.memory_size :]
         shares = {MEMORY: float(mean[: self.memory_size].sum())}
@@ -68,22 +70,10 @@ class MemoryAttention:
         after = max(where.stop for where in self.sources.values())
         return shares | ({OUTPUTS: float(inputs[after:].sum())} if len(inputs) > after else {})
 
-    def read_shares(self) -> dict[str, float]:
-        return self.shares("read")
-
-    def write_shares(self) -> dict[str, float]:
-        return self.shares("write")
-
-    @property
-    def kept(self) -> Floats:
-        """The portion of old memory in each new memory token, (m,)."""
-        return self._written[:, : self.memory_size].sum(axis=1)
-
     def image_map(self, camera: str, which: Which = "read") -> Floats:
         """Return how much of each cell of a camera's feature map was read or written, (h, w).
 
-        The weights are followed through the tokens of the camera and sum to the camera's share. For the
-        place of a cell in the image see `cell_centres`.
+        They sum to the camera's share. For the place of a cell in the image see `cell_centres`.
         """
         if camera not in self.camera_weights:
             known = ", ".join(self.camera_weights)
@@ -163,14 +153,20 @@ def _hooks(
     pieces: dict[str, Any] = {"write": None, "slots": None}
     cameras: dict[str, Floats] = {}
     sources = policy.token_sources
+    content = policy.sight if isinstance(policy.sight, ContentMemory) else None
+    looks: list[Tensor] = []
 
     def finish(unit: nn.Module, args: tuple[Tensor, ...]) -> None:
         known: dict[str, Any] = {"memory_size": args[0].shape[1], "sources": sources}
+        if content:
+            pieces["gates"] = content.gate(looks[0])[0].detach().cpu().numpy()
+            pieces["looks"] = torch.cat(looks).softmax(dim=-1).detach().cpu().numpy()
+            looks.clear()
         record._latest = MemoryAttention(**known, camera_weights=dict(cameras), **pieces)
 
     def seen_by(name: str) -> Callable[..., None]:
         def weigh(camera: Any, args: tuple[Tensor, ...]) -> None:
-            (features,) = args
+            features = args[0]
             cameras[name] = _rows(camera.weights(features)).T.reshape(*features.shape[-2:], -1)
 
         return weigh
@@ -184,8 +180,10 @@ def _hooks(
         else:
             pieces["write"] = _rows(module.weights(*args))
 
-    names = [camera.name for camera in policy.spec.cameras]
-    hooks = [(x, seen_by(name)) for name, x in zip(names, policy.camera_tokens, strict=True)]
+    seeing = zip((c.name for c in policy.spec.cameras), policy.camera_tokens, strict=True)
+    hooks: list[tuple[nn.Module, Callable[..., None]]] = [(x, seen_by(name)) for name, x in seeing]
+    if content:
+        hooks.append((content.look, lambda _, args: looks.append(args[0])))
     return [*hooks, (core.unit.read, read), (core.unit.write, written), (core.unit, finish)]
 
 

@@ -174,6 +174,7 @@ class ContentMemory(nn.Module):
         self.keep = nn.Parameter(torch.full((num_slots,), math.log(cells**2) + 1.0))
         self.sharpness = nn.Parameter(torch.tensor(SHARPNESS).log())
         self.prior = nn.Linear(CHANNELS, 1, bias=False)
+        self.look = nn.Softmax(dim=-1)  # over the cells: to write, to find; hooks see both
         sizes = (CHANNELS, CHANNELS + 1, CHANNELS)  # `seen` has the number of writes beside it
         self.tokens = nn.ModuleList(nn.Linear(size, width) for size in sizes)
 
@@ -212,8 +213,7 @@ class ContentMemory(nn.Module):
         hidden = F.gelu(self.of_embedding(embedded) + offset, approximate="tanh")
         logits = self.select(hidden).transpose(1, 2)  # (B * T, J, P)
         now = self._sums(logits, embedded).view(batch, ticks, -1, CHANNELS)
-        strength = (logits.logsumexp(dim=-1) - self.keep).view(batch, ticks, -1)
-        gate = (strength.sigmoid() * (1 + 2 * STRETCH) - STRETCH).clamp(0, MOST)
+        gate = self.gate(logits).view(batch, ticks, -1)
         kept = torch.log1p(-gate) * (1 if repeats is None else repeats.unsqueeze(-1))
         stored, writes, state = self._write(now, kept, state, episode_start)
         query = F.normalize(stored.flatten(0, 1)[..., :EMBEDDING] - mean, dim=-1, eps=1e-3)
@@ -226,9 +226,14 @@ class ContentMemory(nn.Module):
         groups = zip(self.tokens, (now, seen, found), strict=True)
         return torch.cat([layer(group) for layer, group in groups], dim=2), state
 
+    def gate(self, logits: Tensor) -> Tensor:
+        """Return how far each slot opens, (B, J), given the logits of its cells, (B, J, P)."""
+        strength = (logits.logsumexp(dim=-1) - self.keep).sigmoid()
+        return (strength * (1 + 2 * STRETCH) - STRETCH).clamp(0, MOST)
+
     def _sums(self, logits: Tensor, embedded: Tensor) -> Tensor:
         """Return the sums of x_p with the weights softmax_p(logits), (B, J, P), as (B, J, C)."""
-        weights = logits.softmax(dim=-1)
+        weights = self.look(logits)
         return torch.cat([weights @ embedded, weights @ self.positions], dim=-1)
 
     def _write(

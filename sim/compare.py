@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import permutations
 from pathlib import Path
 from typing import Annotated, Any, get_args
 
@@ -232,39 +233,58 @@ def write_report(
 def _values(entries: Sequence[Entry]) -> dict[str, Any]:
     """Return what the template comparison.html.j2 shows of the entries."""
     results = list(_results(entries))
+    films, pictures = _films(entries)
+    opening = _opening(films)
     return {
         "charts": {task: _chart(task, entries) for task in _tasks_of(entries)},
         "rows": results,
         "choices": any(result.choices for _, result in results),
         "donors": any(result.donor_choices for _, result in results),
         "pairs": pairs_of(entries),
-        "films": list(_films(entries)),
+        "opening": opening,
+        "films": [film for film in films if film not in opening],
+        "pictures": pictures,
         "entries": entries,
     }
 
 
 def _chart(task: str, entries: Sequence[Entry]) -> str:
-    """Return the rates of the task as SVG: choices if there are any, and success."""
+    """Return curves over several gaps as SVG, choices if there are any, and success; "" for a single gap."""
     points: dict[str, list[Point]] = {"right choice": [], "success": []}
     for entry, result in _results(entries):
         for name, rate in result.rates.items() if result.task == task else ():
             series = entry.series if name in points else f"{entry.series}: {name}"
             points.get(name, points["right choice"]).append(Point(series, entry.gap, rate))
+    gaps = {point.gap for each in points.values() for point in each} - {None}
+    if len(gaps) < 2:
+        return ""
     return draw_rates({name: each for name, each in points.items() if each})
 
 
-def _films(entries: Sequence[Entry]) -> Iterator[dict[str, Any]]:
-    """Yield the videos and pictures of each initial state of a task and each gap, of all entries."""
-    found: dict[tuple[str, int, int | None], tuple[list[Any], list[Any]]] = {}
+def _films(entries: Sequence[Entry]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Return the videos and the pictures of all entries, those of an initial state beside each other."""
+    found: list[tuple[tuple[Any, ...], dict[str, Any]]] = []
+    pictures = []
     for entry, result in _results(entries):
         for outcome in result.outcomes if entry.videos else ():
             assert entry.videos
-            place = (entry.videos, result.task, outcome.seed)
-            films, pictures = found.setdefault((result.task, outcome.seed, entry.gap), ([], []))
-            if film := encoded(video_path(*place)):
-                films.append({"label": entry.series, "outcome": outcome, "data": film})
-            if picture := encoded(memory_path(*place)):
-                pictures.append({"label": entry.series, "data": picture})
-    for (task, seed, gap), (films, pictures) in found.items():
-        if films:
-            yield {"task": task, "seed": seed, "gap": gap, "films": films, "pictures": pictures}
+            file = (entry.videos, result.task, outcome.seed)
+            place = f"{result.task}, initial state {outcome.seed}"
+            if film := encoded(video_path(*file)):
+                state = (result.task, outcome.seed, -1 if entry.gap is None else entry.gap)
+                about = {"label": entry.label, "place": place, "state": state, "outcome": outcome}
+                found.append((state, {**about, "data": film}))
+            if picture := encoded(memory_path(*file)):
+                pictures.append({"label": f"{entry.label}: {place}", "data": picture})
+    return [film for _, film in sorted(found, key=lambda each: each[0])], pictures
+
+
+def _opening(films: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return two films: a success and a failure if there are both, best from the same initial state."""
+
+    def order(pair: Iterable[dict[str, Any]]) -> tuple[bool, bool]:
+        first, second = pair
+        contrast = first["outcome"].success > second["outcome"].success
+        return not contrast, first["state"] != second["state"]
+
+    return list(min(map(list, permutations(films, 2)), key=order, default=films))

@@ -116,7 +116,7 @@ class EvaluateCommand:
     first_seed: int = 0
     """Number of the first initial state. Stay below those of `ttm collect --first-seed`."""
     videos: int = 1
-    """Record the first so many episodes of each task."""
+    """Record the first so many episodes of each task, and if all end alike, one that ends otherwise."""
     max_ticks: int | None = None
     """End episodes after so many ticks; never later than the task's own limit."""
     against: Path | None = None
@@ -347,7 +347,7 @@ class EpisodeWorker:
                 names = [camera.name for camera in spec.cameras]
 
                 def film(seen: Mapping[str, np.ndarray], info: Mapping[str, Any]) -> None:
-                    video.add(np.asarray(env.render()), {name: seen[name] for name in names}, info)
+                    video.add(np.asarray(env.render()), {name: seen[name] for name in names})
 
                 watchers.append(film)
             if job.folder and job.picture and policy and has_token_memory(policy):
@@ -409,7 +409,26 @@ def _run_episodes(
             progress.update(bar, advance=1, description=rate)
             if say:
                 say(f"{label} {rate}")
+        list(pool.run(_contrasts(jobs, outcomes)))
     return [outcomes[index] for index in range(len(jobs))]
+
+
+def _contrasts(jobs: Sequence[EpisodeJob], outcomes: Mapping[int, Outcome]) -> list[EpisodeJob]:
+    """Return what to film again, so that films show both outcomes, best of the same initial state."""
+    found = list[EpisodeJob]()
+    for task in dict.fromkeys(job.task for job in jobs if job.video and job.folder):
+        ended = [(job, outcomes[n].success) for n, job in enumerate(jobs) if job.task == task]
+        filmed = {success for job, success in ended if job.video}
+        missing = [job for job, success in ended if success not in filmed]
+        pairs = [
+            (other, job)
+            for job in missing
+            for other, success in ended
+            if other.seed == job.seed and other.condition.gap == job.condition.gap
+            if success in filmed
+        ]
+        found += pairs[0] if pairs else missing[:1]
+    return [replace(job, video=True, picture=False) for job in found if not job.video]
 
 
 def _require_conditions(actor: str | Actor, facts: EnvFacts, jobs: Sequence[EpisodeJob]) -> None:

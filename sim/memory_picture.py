@@ -6,9 +6,10 @@ Ito, which colour-blind readers can tell apart. Sizes are in inches of 100 pixel
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import cached_property
 from itertools import cycle
 from pathlib import Path
 from textwrap import shorten
@@ -18,9 +19,9 @@ import numpy as np
 import numpy.typing as npt
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.cm import ScalarMappable
-from matplotlib.colors import LinearSegmentedColormap, ListedColormap, PowerNorm
+from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 from PIL import Image
@@ -41,11 +42,14 @@ from ttm.policy.sight import SOURCES as SIGHT_SOURCES
 from ttm.policy.spec import PolicySpec
 from ttm.sim.actors import PolicyActor
 from ttm.sim.environment import EXECUTED
+from ttm.sim.pages import COLOURS
 from ttm.sim.rollout import Outcome
 from ttm.sim.shipped import CueName
 
 PROPRIOCEPTION = "proprioception"
 """The source that stands for all proprioception vectors together."""
+CUE, GAP, GO = "cue", "gap", "go"
+"""What marks of pictures are called: the cue is shown, it is hidden, the robot may act."""
 SIGHT = "sight memory"
 """The source that stands for all tokens of the sight memory together."""
 
@@ -79,6 +83,11 @@ class MemoryTrace:
     attention: tuple[MemoryAttention, ...]
     norms: Floats
     """(T, m): Euclidean norms of the memory tokens after each tick."""
+    changes: Mapping[str, Floats]
+    """Action part -> (T,): how far the commands of a run whose memory was erased once are away, as a
+    portion of the largest command of the part."""
+    erased: int
+    """The tick before which it was erased: the first at which the robot may act, or else the middle one."""
 
     @property
     def num_ticks(self) -> int:
@@ -125,33 +134,45 @@ class MemoryTrace:
             for which in self.directions
         }
 
-    @cached_property
-    def brightest(self) -> float:
-        """Share of a cell that gets the brightest colour: the 99.9th percentile of all maps."""
-        maps = [values.ravel() for cameras in self.maps.values() for values in cameras.values()]
-        return max(float(np.quantile(np.concatenate(maps), 0.999)), 1e-6)
-
     def pixels(self, camera: str, which: Which | None, tick: int, size: tuple[int, int]) -> Frames:
-        """Return a camera's image as seen, or under the heat of a direction, (*size, 3) uint8."""
+        """Return a camera's image as seen, or under the heat of a direction, (*size, 3) uint8.
+
+        The brightest heat is the 99.9th percentile of the direction, however small that is.
+        """
         frame = self.frames[camera][tick]
         if which is None:
             return enlarged(frame, size)
-        return heat_over(frame, self.maps[which][camera][tick], self.brightest, which, size)
-
-    @cached_property
-    def matrices(self) -> Floats:
-        """(T, m, m): how much of each old memory token (last axis) each new one kept.
-
-        With erase-and-add it is (T, vectors, m): to which memory slots each of its vectors went.
-        """
-        size = self.attention[0].memory_size
-        written = [tick.slots if tick.write is None else tick.write for tick in self.attention]
-        return np.stack([each[:, :size] for each in written if each is not None])
+        all_maps = np.concatenate([each.ravel() for each in self.maps[which].values()])
+        brightest = max(float(np.quantile(all_maps, 0.999)), 1e-6)
+        return heat_over(frame, self.maps[which][camera][tick], brightest, which, size)
 
     @cached_property
     def slots(self) -> Floats:
         """(T, m): how much of each memory token was kept, or received by erase-and-add."""
-        return self.matrices.mean(axis=1) if self.erase_add else self.matrices.sum(axis=2)
+        size = self.attention[0].memory_size
+        if self.erase_add:
+            sent = [tick.slots for tick in self.attention if tick.slots is not None]
+            return np.stack(sent).mean(axis=1)
+        return np.stack([w[:, :size].sum(axis=1) for w in self._written])
+
+    @property
+    def written(self) -> Floats:
+        """(T, m): how much of each slot was written. A ring's slots are numbered by their visits."""
+        if self.erase_add:
+            return self.slots
+        new, size = 1 - self.slots, self.attention[0].memory_size
+        is_ring = all(np.array_equal(w[:-1, 1:size], np.eye(size - 1)) for w in self._written)
+        return np.stack([np.roll(row, t + 1) for t, row in enumerate(new)]) if is_ring else new
+
+    @property
+    def _written(self) -> list[Floats]:
+        return [tick.write for tick in self.attention if tick.write is not None]
+
+    @cached_property
+    def gates(self) -> Floats | None:
+        """(T, J): how far each slot of a content memory opened; None if the policy has none."""
+        gates = [tick.gates for tick in self.attention if tick.gates is not None]
+        return np.stack(gates) if gates else None
 
 
 def trace_memory(
@@ -163,18 +184,31 @@ def trace_memory(
     `each` yields the ticks, for a caller that shows its progress. Raises `UserError` if the core is no
     Token Turing Machine, or an observation is unfit.
     """
-    runner = PolicyRunner(policy, engine="torch")  # hooks see only PyTorch's modules
+    runner, other = (PolicyRunner(policy, engine="torch") for _ in range(2))  # hooks need PyTorch
     runner.reset(seen.instruction, embedding=seen.embedding)
-    attention, norms = [], []
+    count = len(next(iter(seen.observations.values())))
+    erased = min(seen.moments.get(GO, count // 2), count - 1)
+    attention, norms, commands = [], [], []
     with record_attention(policy) as record:
-        for tick in each(range(len(next(iter(seen.observations.values()))))):
+        for tick in each(range(count)):
             now = {name: values[tick] for name, values in seen.observations.items()}
-            runner.step(now, delay_s=seen.delay_s)
-            if seen.executed is not None:
-                runner.executed(seen.executed[tick])
+            if tick == erased:
+                other.reset(seen.instruction, embedding=seen.embedding)
+                other.restore(runner.snapshot())
+                other.erase_memory()
+            command = runner.step(now, delay_s=seen.delay_s).values
             attention.append(record.latest)
             norms.append(runner.memory_norms)
-    return MemoryTrace(seen, policy.spec, tuple(attention), np.stack(norms))
+            without = other.step(now, delay_s=seen.delay_s).values if tick >= erased else command
+            commands.append((command, without))
+            for driven in (runner, other)[: 1 + (tick >= erased)]:
+                if seen.executed is not None:
+                    driven.executed(seen.executed[tick])
+    both = np.array(commands)  # (T, 2, A)
+    away = np.abs(both[:, 0] - both[:, 1]) / np.maximum(np.abs(both).max(axis=(0, 1)), 1e-6)
+    slices = policy.spec.action_slices
+    changes = {name: away[:, where].max(axis=1) for name, where in slices.items()}
+    return MemoryTrace(seen, policy.spec, tuple(attention), np.stack(norms), changes, erased)
 
 
 class EpisodeMemory:
@@ -199,8 +233,8 @@ class EpisodeMemory:
         choice, moments = outcome.choice, {}
         if choice and choice.go_tick is not None:
             if cue != "left_on" and choice.gap:
-                moments["the cue is gone"] = choice.go_tick - choice.gap
-            moments["the robot may act"] = choice.go_tick
+                moments[GAP] = choice.go_tick - choice.gap
+            moments[GO] = choice.go_tick
         seen = SeenEpisode(
             f"{outcome.task}, initial state {outcome.seed}",
             outcome.instruction,
@@ -236,9 +270,8 @@ HEAT: Mapping[Which, LinearSegmentedColormap] = {
 HEAT_POWER = 0.5
 """Exponent of the colour scale. Most cells have small shares and a few large ones; a square root
 shows both."""
-VERBS: Mapping[Which, str] = {"read": "read", "write": "written"}
-"""What happened to a place of an image."""
-TITLES: Mapping[Which, str] = {"read": "Read from", "write": "Memory now made of"}
+BANDS = {CUE: "#f6d97a", GAP: "#dddddd", GO: "#bfe3d3"}
+SLOT_COLOURS = (*COLOURS, *COLOURS)
 
 
 class Page:
@@ -279,26 +312,16 @@ def enlarged(frame: Frames, size: tuple[int, int]) -> Frames:
 def heat_over(
     frame: Frames, shares: Floats, top: float, which: Which, size: tuple[int, int]
 ) -> Frames:
-    """Draw the frame in grey under the heat of its cells.
+    """Draw the frame under the heat of its cells.
 
     frame: (H, W, 3), shares: (h, w) -> (*size, 3) uint8. top: the share of the brightest heat.
     """
-    image = Image.fromarray(frame).convert("L").resize((size[1], size[0]), Image.Resampling.BICUBIC)
     rows, columns = map(_between_cells, frame.shape[:2], shares.shape, size)
     level = np.clip(rows @ shares @ columns.T / top, 0, 1) ** HEAT_POWER
-    return _blend(np.asarray(image, np.float32), level, which)
-
-
-def heat_scale(
-    page: Page, left: float, top: float, height: float, which: Which, brightest: float
-) -> None:
-    """Add a bar that tells which share of the weight a colour stands for."""
-    levels = np.linspace(0, 1, 256)[None] ** HEAT_POWER
-    colours = ListedColormap(_blend(np.full((1, 256), 110, np.float32), levels, which)[0] / 255)
-    scale = ScalarMappable(PowerNorm(1, 0, brightest), colours)
-    bar = page.figure.colorbar(scale, cax=page.axes(left, top, 0.2, height))
-    bar.ax.yaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10]))
-    bar.ax.yaxis.set_major_formatter(lambda share, _: f"{100 * share:g} %")
+    colour = HEAT[which](level)[..., :3] * 255
+    opaque = np.clip(1.6 * level, 0, 0.9)[..., None]
+    shown = 0.9 * enlarged(frame, size).astype(np.float32)
+    return (shown * (1 - opaque) + colour * opaque).round().astype(np.uint8)
 
 
 def source_colours(trace: MemoryTrace) -> dict[str, str]:
@@ -307,26 +330,9 @@ def source_colours(trace: MemoryTrace) -> dict[str, str]:
     return {MEMORY: MEMORY_COLOUR, **cameras, **OTHER_COLOURS}
 
 
-def source_label(source: str, which: Which, trace: MemoryTrace) -> str:
+def source_label(source: str, trace: MemoryTrace) -> str:
     """Return the name of a source in pictures."""
-    if source == MEMORY:
-        return "memory" if which == "read" else "memory (kept)"
-    if source == OUTPUTS:
-        return "own outputs"
     return f"{source} camera" if source in trace.frames else source
-
-
-def stack_shares(axes: Axes, trace: MemoryTrace, which: Which) -> list[Patch]:
-    """Stack the shares of all sources at all ticks; return legend handles, the topmost first."""
-    shares, colours = trace.shares[which], source_colours(trace)
-    stacked = np.pad(list(shares.values()), ((0, 0), (0, 1)), mode="edge")
-    style: dict[str, Any] = {"step": "post", "edgecolor": "white", "lw": 0.4}
-    edges = np.arange(trace.num_ticks + 1) - 0.5
-    axes.stackplot(edges, stacked, colors=[colours[source] for source in shares], **style)
-    axes.set(ylim=(0, 1), yticks=(0, 0.5, 1))
-    axes.yaxis.set_major_formatter(PercentFormatter(1))
-    labels = {s: f"{source_label(s, which, trace)}  {shares[s].mean():.0%}" for s in shares}
-    return [Patch(facecolor=colours[s], label=label) for s, label in labels.items()][::-1]
 
 
 def _between_cells(pixels: int, cells: int, size: int) -> np.ndarray:
@@ -336,129 +342,159 @@ def _between_cells(pixels: int, cells: int, size: int) -> np.ndarray:
     return np.stack([np.interp(places, centres, cell) for cell in np.eye(cells)], axis=1)
 
 
-def _blend(grey: np.ndarray, level: np.ndarray, which: Which) -> Frames:
-    """Blend heat over grey: grey (H, W) 0 to 255, level (H, W) 0 to 1 -> (H, W, 3) uint8."""
-    colour = HEAT[which](level)[..., :3] * 255
-    opaque = np.clip(1.6 * level, 0, 0.95)[..., None]
-    return (0.65 * grey[..., None] * (1 - opaque) + colour * opaque).round().astype(np.uint8)
-
-
-LEFT, CONTENT, RIGHT = 1.6, 12.0, 2.4
-"""Widths of the columns of the page: names, pictures and charts, legends."""
-GAP, CAMERA_GAP = 0.06, 0.18
-HEADER, CHART, CHART_GAP, FOOTER = 1.5, 1.6, 0.5, 0.75
-"""Heights of the rows of the page."""
+WIDTH, HEIGHT = 12.0, 6.0
+LEFT, CONTENT = 0.75, 8.5
+"""Where the charts begin, and how wide they are."""
+HEADER, CHARTS_TOP, CHART, CHART_GAP, BAND = 1.0, 2.8, 0.6, 0.35, 0.2
+"""Where images and charts begin, and heights of a chart, what separates two, and the band of marks."""
 LEGEND: Mapping[str, Any] = {
     "loc": "center left", "bbox_to_anchor": (1.01, 0.5), "frameon": False, "borderaxespad": 0.2,
-    "fontsize": 10,
+    "fontsize": 10, "labelspacing": 0.2, "handlelength": 1.0, "alignment": "left",
 }  # fmt: skip
-KEPT = "How much of each memory token was kept"
-EXPLANATION = (
-    "Heat: which places in the image were read (warm), and written into the memory (cool). "
-    "100 % is all that was read, or written, at a tick, from all sources together."
-)
 
 
 def draw_strip(trace: MemoryTrace, columns: int = 8) -> Figure:
-    """Draw the camera images at up to `columns` evenly chosen ticks, above charts of all ticks."""
-    count = min(trace.num_ticks, columns)
-    ticks = np.linspace(0, trace.num_ticks - 1, count).round().astype(int).tolist()
-    tile = CONTENT / columns - GAP
-    heights = {c: tile * frames.shape[1] / frames.shape[2] for c, frames in trace.frames.items()}
-    rows = 1 + len(trace.directions)
-    images = sum(rows * (height + GAP) + CAMERA_GAP for height in heights.values())
-    charts: dict[str, Callable[[Page, MemoryTrace, Axes, float], None]]
-    charts = {TITLES[which]: partial(_draw_shares, which=which) for which in trace.directions}
-    charts["Slots that erase-and-add wrote to" if trace.erase_add else KEPT] = _draw_slots
-    charts["Size of the memory: Euclidean norm of its tokens"] = _draw_norms
-    height = HEADER + images + len(charts) * (CHART + CHART_GAP) + FOOTER
-    page = Page(LEFT + CONTENT + RIGHT, height)
-    middles = [LEFT + (column + 0.5) * CONTENT / len(ticks) for column in range(len(ticks))]
-    _draw_title(page, trace, dict(zip(ticks, middles, strict=True)))
-    top = HEADER
-    for camera, height in heights.items():
-        pixels = (round(2 * height * DPI), round(2 * tile * DPI))
-        for row, which in enumerate((None, *trace.directions)):
-            label, weight = (f"{camera} camera", "bold") if which is None else (VERBS[which], None)
-            at = top + row * (height + GAP)
-            style = {"ha": "right", "va": "center", "weight": weight}
-            page.text(LEFT - 0.15, at + height / 2, label, 11, **style)
-            for tick, middle in zip(ticks, middles, strict=True):
-                image = trace.pixels(camera, which, tick, pixels)
-                page.image(middle - tile / 2, at, tile, height, image)
-        top += rows * (height + GAP) + CAMERA_GAP
-    for number, which in enumerate(trace.directions):
-        left = LEFT + CONTENT + 0.25 + number
-        page.text(left, HEADER, f"{VERBS[which]},\nper cell", 10)
-        heat_scale(page, left, HEADER + 0.5, 2.2, which, trace.brightest)
-    for number, (title, draw) in enumerate(charts.items(), start=1):
-        axes = page.axes(LEFT, top + CHART_GAP, CONTENT, CHART)
-        axes.set_title(title, loc="left", fontsize=11, weight="bold", color=INK)
-        axes.spines[["top", "right"]].set_visible(False)
-        draw(page, trace, axes, top + CHART_GAP)
-        _align(axes, trace, ticks, last=number == len(charts))
-        _mark_moments(axes, trace, named=number == 1)
-        top += CHART + CHART_GAP
+    """Draw what the first camera saw at up to `columns` ticks, above charts of all ticks.
+
+    The ticks are evenly spread, but for the last of the cue and the first at which the robot may act.
+    """
+    ticks = np.linspace(0, trace.num_ticks - 1, min(trace.num_ticks, columns)).round().astype(int)
+    for name, tick in trace.seen.moments.items():
+        ticks[np.abs(ticks - tick).argmin()] = min(tick - (name == GAP), trace.num_ticks - 1)
+    page, _ = draw_charts(trace, HEIGHT, CHARTS_TOP)
+    ticks, camera = np.unique(ticks), next(iter(trace.frames))
+    side = min((WIDTH - 0.4) / columns - 0.06, CHARTS_TOP - HEADER - 0.45)
+    which: Which | None = "write" if trace.gates is None and "write" in trace.directions else None
+    for column, tick in enumerate(ticks.tolist()):
+        left = 0.2 + column * (WIDTH - 0.4 - side) / max(len(ticks) - 1, 1)
+        image = trace.pixels(camera, which, tick, (round(2 * side * DPI),) * 2)
+        mark_slots(page.image(left, HEADER, side, side, image).axes, trace, tick)
+        page.text(left + side / 2, HEADER - 0.04, f"tick {tick}", 10.5, ha="center", va="bottom")
+        below = LEFT + (tick + 0.5) / trace.num_ticks * CONTENT
+        ends = (HEADER + side + 0.02, CHARTS_TOP - BAND - 0.03)
+        x, y = np.array([left + side / 2, below]) / WIDTH, 1 - np.array(ends) / HEIGHT
+        page.figure.add_artist(Line2D(x, y, color=RULE, lw=0.9))
     return page.figure
 
 
-def _draw_title(page: Page, trace: MemoryTrace, middles: Mapping[int, float]) -> None:
-    """Draw the title, and the ticks above the images. middles: tick -> where its images are."""
-    rate, seen = trace.spec.rate_hz, trace.seen
-    title = f"“{shorten(seen.instruction, 90, placeholder=' …')}”"
-    page.text(0.25, 0.2, title, 18, weight="bold")
-    facts = f"{seen.title}, {trace.num_ticks} ticks at {rate:g} Hz ({trace.num_ticks / rate:.1f} s)"
-    page.text(0.25, 0.58, facts, 11, color=FAINT)
-    page.text(0.25, 0.84, EXPLANATION, 11, color=FAINT)
-    for tick, middle in middles.items():
-        name = f"tick {tick}  ({tick / rate:.1f} s)"
-        page.text(middle, HEADER - 0.06, name, 10, ha="center", va="bottom")
+def draw_charts(trace: MemoryTrace, height: float, top: float) -> tuple[Page, list[Axes]]:
+    """Return a page with its title and the charts of all ticks below `top`, and the charts."""
+    page, rate, seen = Page(WIDTH, height), trace.spec.rate_hz, trace.seen
+    page.text(0.2, 0.12, f"“{shorten(seen.instruction, 80, placeholder=' …')}”", 16, weight="bold")
+    if trace.gates is not None:
+        how = "Squares: what a slot writes. Rings: where what it holds is found."
+    else:
+        how = "" if trace.erase_add else "Blue heat: what is written."
+    facts = f"{seen.title}, {trace.num_ticks / rate:.1f} s. {how}"
+    page.text(0.2, 0.46, facts, 10.5, color=FAINT)
+    erased = f"Commands if the memory is erased at tick {trace.erased}: change, of the largest"
+    charts: dict[str, Callable[[MemoryTrace, Axes], None]] = {
+        "Read, by source" if trace.erase_add else "Written, by source, of the largest": _draw_shares
+    }
+    if trace.gates is not None:
+        charts = {"Slots of the content memory: how far each gate opens": _draw_gates}
+    charts |= {"Written, by slot of the core, of the largest": _draw_slots, erased: _draw_changes}
+    _draw_band(page.axes(LEFT, top - BAND, CONTENT, BAND), trace)
+    every = list[Axes]()
+    heights = (0.85, 0.45, 0.5) if trace.gates is not None else (CHART,) * 3
+    for (title, draw), tall in zip(charts.items(), heights, strict=True):
+        axes = page.axes(LEFT, top + CHART_GAP - 0.1, CONTENT, tall)
+        axes.set_title(title, loc="left", fontsize=11, weight="bold", color=INK, pad=3)
+        axes.spines[["top", "right"]].set_visible(False)
+        draw(trace, axes)
+        axes.set_xlim(-0.5, trace.num_ticks - 0.5)
+        axes.xaxis.set_major_locator(MaxNLocator(12, integer=True))
+        axes.tick_params(labelbottom=len(every) == 2)
+        for tick in trace.seen.moments.values():
+            axes.axvline(tick - 0.5, color=INK, lw=1.2)
+        every.append(axes)
+        top += tall + CHART_GAP
+    every[-1].set_xlabel(f"tick, of {1 / rate:g} s", fontsize=10, labelpad=1)
+    return page, every
 
 
-def _draw_shares(page: Page, trace: MemoryTrace, axes: Axes, top: float, which: Which) -> None:
-    axes.legend(
-        handles=stack_shares(axes, trace, which), title="source, mean", **LEGEND, labelspacing=0.25,
-        handlelength=1.2, alignment="left",
-    )  # fmt: skip
+def mark_slots(axes: Axes, trace: MemoryTrace, tick: int) -> list[Line2D]:
+    """Mark on an image of the first camera what each slot of a content memory writes, and finds again."""
+    looks, marks = trace.attention[tick].looks, list[Line2D]()
+    if trace.gates is None or looks is None:
+        return marks
+    cells, size = math.isqrt(looks.shape[-1]), axes.get_images()[0].get_size()[0]
+    places = (
+        (np.stack(np.unravel_index(looks.argmax(axis=-1), (cells, cells)), -1) + 0.5) * size / cells
+    )
+    opened = trace.gates / np.maximum(trace.gates.max(axis=0), 1e-6)
+    for slot, colour in enumerate(SLOT_COLOURS[: trace.gates.shape[1]]):
+        look: dict[str, Any] = {"mfc": "none", "mec": colour, "mew": 2, "clip_on": False}
+        (row, column), (found_row, found_column) = places[:, slot]
+        if opened[tick, slot] > 0.5:
+            marks += axes.plot(column, row, "s", ms=7, **look)
+        if opened[: tick + 1, slot].max() > 0.5:
+            marks += axes.plot(found_column, found_row, "o", ms=11, **look)
+    return marks
 
 
-def _draw_slots(page: Page, trace: MemoryTrace, axes: Axes, top: float) -> None:
-    brightest = trace.slots.max() if trace.erase_add else 1.0
-    style: Any = {"aspect": "auto", "cmap": "cividis", "interpolation": "nearest"}
-    shown = axes.imshow(trace.slots.T, vmin=0, vmax=brightest, **style)
-    axes.set_ylabel("memory token", fontsize=9)
-    axes.yaxis.set_major_locator(MaxNLocator(4, integer=True))
-    bar = page.figure.colorbar(shown, cax=page.axes(LEFT + CONTENT + 0.25, top, 0.2, CHART))
-    bar.ax.yaxis.set_major_formatter(PercentFormatter(1))
+def _draw_band(axes: Axes, trace: MemoryTrace) -> None:
+    """Draw when the cue was shown, when it was hidden, and when the robot may act."""
+    axes.set(xlim=(-0.5, trace.num_ticks - 0.5), ylim=(0, 1), yticks=[], xticks=[])
+    axes.axis("off")
+    moments = {CUE: 0} | dict(trace.seen.moments)
+    ends = [*list(moments.values())[1:], trace.num_ticks]
+    for (name, start), end in zip(moments.items() if len(moments) > 1 else (), ends, strict=False):
+        axes.axvspan(start - 0.5, end - 0.5, color=BANDS.get(name, RULE), lw=0)
+        axes.text(
+            (start + end - 1) / 2, 0.45, name, fontsize=10, ha="center", va="center", color=INK
+        )
 
 
-def _draw_norms(page: Page, trace: MemoryTrace, axes: Axes, top: float) -> None:
-    ticks, norms = np.arange(trace.num_ticks), trace.norms
-    low, high = norms.min(axis=1), norms.max(axis=1)
-    label = "smallest to largest"
-    axes.fill_between(ticks, low, high, color=MEMORY_COLOUR, alpha=0.25, lw=0, label=label)
-    axes.plot(ticks, norms.mean(axis=1), color=MEMORY_COLOUR, lw=2, label="mean")
-    axes.set_ylim(bottom=0)
+def _draw_shares(trace: MemoryTrace, axes: Axes) -> None:
+    which = trace.directions[-1]
+    shares = {s: each for s, each in trace.shares[which].items() if which == "read" or s != MEMORY}
+    colours = source_colours(trace)
+    largest = max(float(np.sum(list(shares.values()), axis=0).max()), 1e-9)
+    stacked = np.pad(list(shares.values()), ((0, 0), (0, 1)), mode="edge") / largest
+    style: dict[str, Any] = {"step": "post", "edgecolor": "white", "lw": 0.3}
+    edges = np.arange(trace.num_ticks + 1) - 0.5
+    axes.stackplot(edges, stacked, colors=[colours[source] for source in shares], **style)
+    axes.set(ylim=(0, 1), yticks=(0, 0.5, 1))
+    axes.yaxis.set_major_formatter(PercentFormatter(1))
+    most = sorted(shares, key=lambda source: -shares[source].mean())[:4]
+    labels = [(colours[s], source_label(s, trace)) for s in shares if s in most]
+    handles = [Patch(facecolor=colour, label=label) for colour, label in reversed(labels)]
+    axes.legend(handles=handles, **LEGEND)
+
+
+def _draw_slots(trace: MemoryTrace, axes: Axes) -> None:
+    written = trace.written / max(float(trace.written.max()), 1e-9)
+    style: Any = {"aspect": "auto", "cmap": "Blues", "interpolation": "nearest"}
+    axes.imshow(written.T, vmin=0, vmax=1, **style)
+    axes.set_ylabel("slot", fontsize=10)
+    axes.yaxis.set_major_locator(MaxNLocator(3, integer=True))
+    share = f"dark: {100 * trace.written.max():.2g} % of a slot\nis new at this tick"
+    axes.text(1.012, 0.5, share, transform=axes.transAxes, fontsize=10, va="center", color=INK)
+
+
+def _draw_gates(trace: MemoryTrace, axes: Axes) -> None:
+    """Draw a row for each slot: how far its gate opens, of its own largest, and a line while it holds."""
+    gates = trace.gates
+    assert gates is not None
+    edges, count = np.arange(trace.num_ticks + 1) - 0.5, gates.shape[1]
+    for slot, colour in enumerate(SLOT_COLOURS[:count]):
+        largest = float(gates[:, slot].max())
+        level = np.append(gates[:, slot], gates[-1, slot]) / max(largest, 1e-6)
+        base = count - 1 - slot
+        axes.fill_between(edges, base, base + 0.85 * level, step="post", color=colour, lw=0)
+        first = int((level > 0.5).argmax()) if largest > 1e-6 else trace.num_ticks
+        axes.plot([first - 0.5, trace.num_ticks - 0.5], [base, base], color=colour, lw=1.5)
+        x = trace.num_ticks - 0.5 + 0.012 * trace.num_ticks
+        axes.text(x, base + 0.1, f"{slot + 1}: at most {largest:.0%}", fontsize=10, color=colour)
+    axes.set(ylim=(-0.1, count), yticks=[])
+    axes.set_ylabel("slot", fontsize=10)
+
+
+def _draw_changes(trace: MemoryTrace, axes: Axes) -> None:
+    for (name, change), colour in zip(trace.changes.items(), cycle(SLOT_COLOURS), strict=False):
+        axes.plot(change, color=colour, lw=1.8, label=name.replace("_", " "))
+    axes.set_ylim(0, 1.05 * max(0.02, *(float(change.max()) for change in trace.changes.values())))
+    axes.yaxis.set_major_locator(MaxNLocator(3))
+    axes.yaxis.set_major_formatter(PercentFormatter(1))
     axes.legend(**LEGEND)
-
-
-def _align(axes: Axes, trace: MemoryTrace, ticks: list[int], *, last: bool) -> None:
-    """Align the time axis with the images above, and mark their ticks by dotted lines."""
-    step = (ticks[-1] - ticks[0]) / max(len(ticks) - 1, 1) or 1.0
-    axes.set_xlim(ticks[0] - step / 2, ticks[-1] + step / 2)
-    times = [f"{tick}\n{tick / trace.spec.rate_hz:.1f} s" for tick in ticks]
-    axes.set_xticks(ticks, times if last else [""] * len(ticks))
-    axes.set_xlabel("tick and time" if last else "")
-    for tick in ticks:
-        axes.axvline(tick, color=RULE, lw=0.8, ls=(0, (1, 3)))
-
-
-def _mark_moments(axes: Axes, trace: MemoryTrace, *, named: bool) -> None:
-    """Mark the ticks at which something happened by solid lines, named above the title of the chart."""
-    moments = trace.seen.moments
-    for name, tick in moments.items():
-        axes.axvline(tick - 0.5, color=INK, lw=1.4)
-        if named:
-            side = "left" if name == list(moments)[-1] else "right"  # keeps two names apart
-            place = (tick - 0.5, 1.17)
-            axes.annotate(name, place, xycoords=axes.get_xaxis_transform(), fontsize=10, ha=side)

@@ -6,8 +6,12 @@ import base64
 import io
 import math
 import re
+import shlex
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import date
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 from xml.sax.saxutils import escape
@@ -23,7 +27,9 @@ from ttm.sim.results import Rate
 STYLE = {"svg.hashsalt": "ttm", "svg.fonttype": "none", "font.family": "sans-serif", "font.size": 9}
 """The same figures give the same file; text stays text."""
 MARKERS = "osD^vPX*<>"
-IN_A_ROW = 4
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#882255", "#999999")
+"""Of all charts: those of Okabe and Ito, which colour-blind readers can tell apart, and two more."""
+IN_A_ROW = 3
 """The largest number of panels in a row."""
 LONGEST_NAME = 36
 """Names of series are cut to so many characters, of which the last ones tell most of a path."""
@@ -38,6 +44,12 @@ def write_page(path: Path, template: str, **values: Any) -> Path:
         lstrip_blocks=True,
     )
     environment.filters["percent"] = lambda rate: f"{100 * rate:.0f} %"
+    environment.globals |= {
+        "date": date.today().isoformat(),
+        "version": version("ttm-policy-stack"),
+    }
+    if Path(sys.argv[0]).name in ("ttm", "cli.py"):  # as a script, or by python -m
+        environment.globals["command"] = shlex.join(["ttm", *sys.argv[1:]])
     write_atomically(path, environment.get_template(template).render(**values))
     return path
 
@@ -79,7 +91,7 @@ def draw_rates(measures: Mapping[str, Sequence[Point]]) -> str:
     names = 0 if over_gaps else 0.07 * max(len(_shortened(name)) for name in series)  # inches
     rows = max(1, math.ceil(len(measures) / IN_A_ROW))
     columns = math.ceil(len(measures) / rows)
-    figure = Figure(figsize=(4.2 * columns + names, height * rows), layout="constrained")
+    figure = Figure(figsize=(3.5 * columns + names, height * rows), layout="constrained")
     words = []
     for number, (name, each) in enumerate(measures.items()):
         first = figure.axes[0] if over_gaps and number else None
@@ -107,7 +119,11 @@ def _draw_over_gaps(axes: Axes, points: Sequence[Point], series: Sequence[str]) 
         found.sort(key=lambda each: each[0])
         shift = 0.25 * (place - (len(series) - 1) / 2)  # keeps bars of equal rates apart
         gaps, rates = [gap + shift for gap, _ in found], [rate for _, rate in found]
-        look = {"color": f"C{place % 10}", "marker": MARKERS[place % len(MARKERS)], **style}
+        look = {
+            "color": COLOURS[place % len(COLOURS)],
+            "marker": MARKERS[place % len(MARKERS)],
+            **style,
+        }
         heights = [100 * rate.rate for rate in rates]
         axes.errorbar(gaps, heights, yerr=_bars(rates), label=_shortened(name), **look)
     axes.set(xlabel="gap (ticks)", ylabel="% of episodes", ylim=(-3, 103))
@@ -115,7 +131,7 @@ def _draw_over_gaps(axes: Axes, points: Sequence[Point], series: Sequence[str]) 
 
 
 def _draw_side_by_side(axes: Axes, points: Sequence[Point], series: Sequence[str]) -> None:
-    style: dict[str, Any] = {"color": "C0", "marker": "o", "markersize": 5, "elinewidth": 1.6}
+    style: dict[str, Any] = {"color": COLOURS[0], "marker": "o", "markersize": 5, "elinewidth": 1.6}
     for point in points:
         place, rate = series.index(point.series), point.rate
         axes.errorbar(100 * rate.rate, place, xerr=_bars([rate]), **style)

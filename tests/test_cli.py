@@ -378,3 +378,29 @@ def test_the_module_runs_as_a_program(tmp_path: Path) -> None:
     ]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert_one_line_error((done.returncode, done.stderr), "nowhere.hdf5")
+
+
+@pytest.mark.parametrize("words", [["--help"], ["data", "show", "--help"]])
+def test_a_reader_that_has_seen_enough_ends_it_quietly(words: list[str]) -> None:
+    """As in `ttm --help | head -n 1`."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    command = [sys.executable, "-m", "ttm.training.cli", *words]
+    done = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, text=True, check=False)
+    os.close(writing)
+    assert (done.returncode, done.stderr) == (cli.EXIT_NO_READER, "")
+
+
+def test_ctrl_c_while_the_command_is_imported_is_quiet(tmp_path: Path) -> None:
+    """What `ttm` imports first is replaced by a module in which Ctrl-C comes."""
+    (tmp_path / "tyro.py").write_text("raise KeyboardInterrupt")
+    code = "import sys; from ttm.training import main; sys.exit(main())"
+    path = os.pathsep.join([str(tmp_path), *sys.path])
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (cli.EXIT_INTERRUPTED, "ttm: interrupted\n")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 import subprocess
@@ -104,3 +105,23 @@ else:
     raise AssertionError("an unknown name must be an AttributeError")
 """
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_the_cells_of_the_notebook_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In their order, with smaller numbers; a notebook in the repository holds no outputs."""
+    pyplot = pytest.importorskip("matplotlib.pyplot")
+    monkeypatch.chdir(tmp_path)
+    notebook = json.loads((ROOT / "training" / "first_steps.ipynb").read_text())
+    names: dict[str, object] = {}
+    for cell in notebook["cells"]:
+        if cell["cell_type"] == "code":
+            assert (cell["outputs"], cell["execution_count"]) == ([], None)
+            exec(compile("".join(cell["source"]), cell["id"], "exec"), names)
+        if "parameters" in cell["metadata"].get("tags", ()):
+            names |= {"DEMONSTRATIONS": 2, "MINUTES": 0.01, "EPISODES": 1}
+    pyplot.close("all")
+    printed = capsys.readouterr().out
+    assert "right choice after" in printed
+    assert "erase: " in printed

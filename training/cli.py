@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ast
 import os
+import select
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, make_dataclass
@@ -108,12 +109,9 @@ ttm --version prints the version.
 
 TRAINS = ("train", "demo", "study suite", "study mikasa")
 """Commands that train, whose settings of PyTorch count when it is imported."""
-WRITTEN = ("out", "target", "json", "plot", "sheet", "video")
-"""The fields of commands that say where to write."""
-NO_SPACE = (ENOSPC, EDQUOT, EFBIG, EROFS)
-"""Errors of a disk that takes no more, which one line is enough for."""
-EXIT_USER_ERROR = 2
-EXIT_INTERRUPTED = 130
+WRITTEN = ("out", "target", "json", "plot", "sheet", "video")  # fields that say where to write
+NO_SPACE = (ENOSPC, EDQUOT, EFBIG, EROFS)  # a disk takes no more, for which one line is enough
+EXIT_USER_ERROR, EXIT_INTERRUPTED, EXIT_NO_READER = 2, 130, 141
 
 
 def parse(args: Sequence[str] | None = None) -> Command:
@@ -133,7 +131,22 @@ def parse(args: Sequence[str] | None = None) -> Command:
 
 
 def main(args: Sequence[str] | None = None) -> int:
-    """Run one command; return its exit code: 2 after a `UserError`, 130 after Ctrl-C."""
+    """Run one command; return 2 after a `UserError`, 130 after Ctrl-C, 141 if nothing reads the output."""
+    try:
+        try:
+            return _run(args)
+        finally:
+            sys.stdout.flush()
+    except BrokenPipeError:
+        output = select.poll()
+        output.register(sys.stdout, select.POLLOUT)
+        if not any(event & select.POLLERR for _, event in output.poll(0)):
+            raise  # another pipe broke
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_NO_READER
+
+
+def _run(args: Sequence[str] | None) -> int:
     words = list(sys.argv[1:] if args is None else args)
     if words == ["--version"]:
         print(f"ttm {version(NAME)}")

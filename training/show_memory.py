@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from textwrap import shorten
 from typing import Annotated, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
-from matplotlib.ticker import MaxNLocator
 from tyro.conf import Positional
 
 from ttm.datasets.console import track
@@ -25,30 +23,26 @@ from ttm.policy.memory_attention import Which
 from ttm.policy.policy import Policy
 from ttm.policy.spec import PolicySpec, checkpoint_path
 from ttm.sim.memory_picture import (
+    CHARTS_TOP,
     DPI,
-    TITLES,
-    VERBS,
+    GO,
+    HEADER,
+    HEIGHT,
+    WIDTH,
     MemoryTrace,
-    Page,
     SeenEpisode,
+    draw_charts,
     draw_strip,
-    enlarged,
-    heat_over,
-    source_colours,
-    source_label,
-    stack_shares,
+    mark_slots,
     trace_memory,
 )
+from ttm.sim.memory_picture import GAP as MARK_GAP
 from ttm.sim.video import EpisodeVideo
 from ttm.training.console import make_folder
 
-WIDTH = 14.4
-HEADER, IMAGES, GAP, TIMELINE, FOOTER = 1.0, 4.6, 0.06, 0.9, 0.6
-"""Heights of the title, the block of camera images, the space between images, each chart over time,
-its axis."""
-IMAGES_LEFT, IMAGES_WIDTH = 0.9, 6.6
-BARS_LEFT, BARS_WIDTH = 9.2, 1.9
-MATRIX_LEFT, MATRIX = 12.0, 2.1
+VERBS: Mapping[Which | None, str] = {None: "seen", "read": "read", "write": "written"}
+GAP = 0.06
+"""Inches between two images of the video."""
 
 
 @dataclass(frozen=True)
@@ -57,8 +51,10 @@ class ShowCommand:
 
     The episode is replayed with the memory kept from tick to tick, as on the robot; the previous
     action that the policy sees is its own. OUT receives a picture and a video. Both show the camera
-    images under a heat map of the places that the policy read and wrote into its memory, and over
-    time how much it read and wrote from every source.
+    images under a heat map of the places that were written into the memory, and over time what was
+    written, which slot was, and how the commands change once the memory is erased. Of a content memory
+    (--sight content) they show when its gates open, what was written there, and where that is found.
+    Cue, gap and go are marked where the robot was held, as in the memory tasks.
 
     For example:
       ttm collect --episodes 1 --out demos
@@ -77,14 +73,16 @@ class ShowCommand:
     out: Path = Path("memory")
     """Folder for the picture (.png) and the video (.mp4), which are named after the episode."""
     columns: int = 8
-    """Number of ticks in the picture, evenly spread from the first to the last."""
+    """Number of ticks of which the picture shows the image, from the first to the last."""
 
     def run(self) -> int:
         """Write both files; return the exit code."""
         require_at_least(1, options(self, "columns"))
         policy, _ = load_checkpoint(checkpoint_path(self.checkpoint))
         episode = find_episode(self.episode, policy.spec, self.checkpoint)
-        name = f"{episode.path.stem}/{episode.name}, policy {Path(self.checkpoint).stem}"
+        file = Path(checkpoint_path(self.checkpoint))
+        name = f"{episode.path.stem}/{episode.name}, checkpoint {self.checkpoint}"
+        name += f" ({file.name})" if file.name != Path(self.checkpoint).name else ""
         trace = trace_episode(policy, episode, name)
         picture = make_folder(self.out) / f"{episode.path.stem}_{episode.name}.png"
         draw_strip(trace, self.columns).savefig(picture)
@@ -132,6 +130,22 @@ def _choose(episodes: EpisodeDataset, which: str) -> EpisodeReader:
     return found[0]
 
 
+def held_moments(observations: Mapping[str, npt.NDArray[Any]], spec: PolicySpec) -> dict[str, int]:
+    """Return when the cue was hidden, and when the robot might act, if it was held at first.
+
+    While it is held nothing moves to the bit, so that what changes in the image then is the cue.
+    """
+    vectors = [observations[vector.name] for vector in spec.proprioception]
+    ticks = len(vectors[0]) if vectors else 0
+    go = next((t for t in range(1, ticks) if any((v[t] != v[0]).any() for v in vectors)), 1) - 1
+    if go < 1 or not spec.cameras:
+        return {}
+    frames = observations[spec.cameras[0].name]
+    # At "go" the image may change, too.
+    changes = [t for t in range(1, go) if (frames[t] != frames[t - 1]).any()]
+    return ({MARK_GAP: changes[-1]} if changes else {}) | {GO: go}
+
+
 def trace_episode(policy: Policy, episode: EpisodeReader, title: str) -> MemoryTrace:
     """Replay the observations of `episode`, with the actions that were executed, as in training."""
     instruction = episode.instruction or DEFAULT_INSTRUCTION
@@ -146,154 +160,45 @@ def trace_episode(policy: Policy, episode: EpisodeReader, title: str) -> MemoryT
     known = instruction in policy.known_instructions
     fits = episode.language_model in (None, policy.config.language_model)
     embedding = episode.language_embedding if fits and not known else None
-    seen = SeenEpisode(
-        title, instruction, observations, embedding, executed=episode.executed_actions
-    )
+    moments = held_moments(observations, policy.spec)
+    executed = episode.executed_actions
+    seen = SeenEpisode(title, instruction, observations, embedding, moments, executed)
     return trace_memory(policy, seen, each=partial(track, description="replaying"))
 
 
 def draw_frames(trace: MemoryTrace) -> Iterator[Frames]:
-    """Yield a frame (H, W, 3) uint8 for each tick, with H and W even, as H.264 needs."""
-    timelines = len(trace.directions)
-    height = HEADER + IMAGES + 0.5 + timelines * (TIMELINE + 0.3) + FOOTER
-    page = Page(WIDTH, round(height * DPI / 2) * 2 / DPI)
-    scene = _Scene(page, trace)
-    for artist in scene.artists:
+    """Yield a frame (H, W, 3) uint8 for each tick, with H and W even, as H.264 needs them.
+
+    Each shows what all cameras see, under the heat of what was read and written, above the charts.
+    """
+    tiles = [(camera, which) for camera in trace.frames for which in (None, *trace.directions)]
+    side = min((WIDTH - 0.4) / len(tiles), 3.0) - GAP
+    top = HEADER + side + 0.4
+    page, charts = draw_charts(trace, round(top + HEIGHT - CHARTS_TOP, 1), top)
+    clock = page.text(WIDTH - 0.2, 0.14, "", 14, ha="right")
+    pixels, images = (round(side * DPI),) * 2, []
+    for column, (camera, which) in enumerate(tiles):
+        left = 0.2 + column * (side + GAP)
+        blank = np.zeros((*pixels, 3), np.uint8)
+        images.append(page.image(left, HEADER, side, side, blank))
+        title = f"{camera}, {VERBS[which]}"
+        page.text(left + side / 2, HEADER - 0.03, title, 11, ha="center", va="bottom")
+    cursors = [axes.axvline(0, color="black", lw=2) for axes in charts]
+    artists = [clock, *images, *cursors]
+    for artist in artists:
         artist.set_animated(True)  # leaves it out of what is drawn once
     page.canvas.draw()
     still = page.canvas.copy_from_bbox(page.figure.bbox)
     for tick in track(range(trace.num_ticks), "drawing"):
-        scene.show(tick)
-        page.canvas.restore_region(still)
-        for artist in scene.artists:
-            page.figure.draw_artist(artist)
-        yield np.asarray(page.canvas.buffer_rgba())[..., :3].copy()
-
-
-class _Scene:
-    """The figure, and its artists that change from tick to tick."""
-
-    def __init__(self, page: Page, trace: MemoryTrace) -> None:
-        self._trace = trace
-        instruction = shorten(trace.seen.instruction, 70, placeholder=" …")
-        page.text(0.25, 0.18, f"“{instruction}”", 17, weight="bold")
-        self._clock = page.text(WIDTH - 0.25, 0.2, "", 15, ha="right")
-        self._images = _place_images(page, trace)
-        self._bars = [_Bars(page, trace, which, n) for n, which in enumerate(trace.directions)]
-        self._matrix = _place_matrix(page, trace)
-        self._cursors = _place_timelines(page, trace)
-        images = [image for image, _ in self._images.values()]
-        bars = [artist for bars in self._bars for artist in bars.artists]
-        self.artists: list[Any] = [self._clock, *images, *bars, self._matrix, *self._cursors]
-        """Those that change."""
-
-    def show(self, tick: int) -> None:
-        trace = self._trace
-        seconds = tick / trace.spec.rate_hz
-        self._clock.set_text(f"tick {tick} of {trace.num_ticks - 1}    {seconds:.1f} s")
-        for (camera, which), (image, size) in self._images.items():
-            image.set_data(_pixels(trace, camera, which, tick, size))
-        for bars in self._bars:
-            bars.show(tick)
-        self._matrix.set_data(trace.matrices[tick])
-        for cursor in self._cursors:
+        clock.set_text(f"tick {tick} of {trace.num_ticks - 1}")
+        for image, (camera, which) in zip(images, tiles, strict=True):
+            image.set_data(trace.pixels(camera, which, tick, pixels))
+        for cursor in cursors:
             cursor.set_xdata([tick, tick])
-
-
-class _Bars:
-    """Bars for the shares of all sources at one tick, with their values."""
-
-    def __init__(self, page: Page, trace: MemoryTrace, which: Which, place: int) -> None:
-        shares, colours = trace.shares[which], source_colours(trace)
-        height = (IMAGES - 0.5) / 2
-        axes = page.axes(BARS_LEFT, HEADER + place * (height + 0.5), BARS_WIDTH, height)
-        bars = axes.barh(
-            [source_label(source, which, trace) for source in shares],
-            np.ones(len(shares)),
-            color=[colours[source] for source in shares],
-            height=0.72,
-        )
-        values = [axes.text(0, row, "", fontsize=10, va="center") for row in range(len(shares))]
-        self._rows = list(zip(bars, values, shares.values(), strict=True))
-        self.artists: list[Any] = [*bars, *values]
-        axes.set(xlim=(0, 1), xticks=[])
-        axes.invert_yaxis()
-        axes.set_title(TITLES[which], loc="left", fontsize=12, weight="bold")
-        axes.tick_params(length=0, labelsize=10)
-        for side in ("top", "right", "bottom"):
-            axes.spines[side].set_visible(False)
-
-    def show(self, tick: int) -> None:
-        for bar, text, share in self._rows:
-            bar.set_width(share[tick])
-            text.set_text(f"{share[tick]:.0%}")
-            text.set_x(min(share[tick] + 0.03, 0.85))
-
-
-def _pixels(
-    trace: MemoryTrace, camera: str, which: Which | None, tick: int, size: tuple[int, int]
-) -> Frames:
-    frame = trace.frames[camera][tick]
-    if which is None:
-        return enlarged(frame, size)
-    return heat_over(frame, trace.maps[which][camera][tick], trace.brightest, which, size)
-
-
-def _place_images(
-    page: Page, trace: MemoryTrace
-) -> dict[tuple[str, Which | None], tuple[Any, tuple[int, int]]]:
-    columns = (None, *trace.directions)
-    cell = (IMAGES_WIDTH / len(columns) - GAP, IMAGES / len(trace.frames) - GAP)
-    images, top = {}, HEADER
-    for camera, frames in trace.frames.items():
-        scale = min(cell[0] / frames.shape[2], cell[1] / frames.shape[1])
-        width, height = frames.shape[2] * scale, frames.shape[1] * scale
-        size = (round(height * DPI), round(width * DPI))
-        page.text(
-            IMAGES_LEFT - 0.12, top + height / 2, camera, 12, ha="right", va="center", weight="bold"
-        )
-        for column, which in enumerate(columns):
-            left = IMAGES_LEFT + column * (cell[0] + GAP) + (cell[0] - width) / 2
-            image = page.image(left, top, width, height, _pixels(trace, camera, which, 0, size))
-            images[camera, which] = (image, size)
-        top += height + GAP
-    for column, which in enumerate(columns):
-        middle = IMAGES_LEFT + column * (cell[0] + GAP) + cell[0] / 2
-        title = "seen" if which is None else VERBS[which]
-        page.text(middle, HEADER - 0.07, title, 12, ha="center", va="bottom")
-    return images
-
-
-def _place_matrix(page: Page, trace: MemoryTrace) -> Any:
-    axes = page.axes(MATRIX_LEFT, HEADER, MATRIX, MATRIX)
-    brightest = float(np.quantile(trace.matrices, 0.999)) or 1.0  # 0 where nothing is ever kept
-    looks: dict[str, Any] = {"aspect": "auto", "cmap": "cividis", "interpolation": "nearest"}
-    shown = axes.imshow(trace.matrices[0], vmin=0, vmax=brightest, **looks)
-    title, new, old = (
-        ("Slots written to", "vector", "memory token")
-        if trace.erase_add
-        else ("Memory kept", "new memory token", "old memory token")
-    )
-    axes.set_title(title, loc="left", fontsize=12, weight="bold")
-    axes.set_xlabel(old, fontsize=10)
-    axes.set_ylabel(new, fontsize=10)
-    for axis in (axes.xaxis, axes.yaxis):
-        axis.set_major_locator(MaxNLocator(4, integer=True))
-    return shown
-
-
-def _place_timelines(page: Page, trace: MemoryTrace) -> list[Any]:
-    """Place charts of the shares over time; return the lines that mark the current tick."""
-    cursors = []
-    for place, which in enumerate(trace.directions):
-        top = HEADER + IMAGES + 0.5 + place * (TIMELINE + 0.3)
-        last = which == trace.directions[-1]
-        axes = page.axes(IMAGES_LEFT, top, WIDTH - IMAGES_LEFT - 0.35, TIMELINE)
-        stack_shares(axes, trace, which)
-        axes.set_xlim(-0.5, trace.num_ticks - 0.5)
-        axes.xaxis.set_major_locator(MaxNLocator(12, integer=True))
-        axes.tick_params(labelbottom=last)
-        axes.set_xlabel("tick" if last else "")
-        axes.set_title(TITLES[which], loc="left", fontsize=10, weight="bold", pad=3)
-        cursors.append(axes.axvline(0, color="black", lw=2))
-    return cursors
+        page.canvas.restore_region(still)
+        marks = mark_slots(images[0].axes, trace, tick)
+        for artist in [*artists, *marks]:
+            page.figure.draw_artist(artist)
+        for mark in marks:
+            mark.remove()
+        yield np.array(page.canvas.buffer_rgba())[..., :3]

@@ -7,6 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ttm.sim.kitchen.rendering import no_rendering
+from ttm.sim.kitchen.scene import BOX, CYLINDER
 from ttm.sim.kitchen.spec import FRAME_PX
 
 MARGIN = 1e-3
@@ -23,6 +24,36 @@ OF_DATA = (
     "cam_xmat",
 )  # fmt: skip
 """Fields of the simulator's state that MuJoCo draws with its default options."""
+SUN = 0  # the light that casts shadows in pictures for people
+SPHERE, CAPSULE = mujoco.mjtGeom.mjGEOM_ELLIPSOID, mujoco.mjtGeom.mjGEOM_CAPSULE
+STEEL, PAPER, COFFEE = (0.75, 0.76, 0.78), (0.95, 0.93, 0.86), (0.25, 0.14, 0.07)
+YELLOW, GREEN, PURPLE = (0.95, 0.78, 0.10), (0.10, 0.52, 0.18), (0.48, 0.16, 0.60)
+DETAILS = {
+    "red can": (
+        (CYLINDER, (0.027, 0.002), (0, 0, 0.066), STEEL), (CYLINDER, (0.0313, 0.002), (0, 0, 0.062), STEEL),
+        (CYLINDER, (0.0313, 0.002), (0, 0, -0.062), STEEL), (CYLINDER, (0.0313, 0.016), (0, 0, 0), PAPER),
+        (BOX, (0.009, 0.004, 0.001), (-0.006, 0, 0.0685), (0.5, 0.5, 0.52)),
+    ),
+    "green bottle": (
+        (SPHERE, (0.03, 0.03, 0.035), (0, 0, 0.04), GREEN), (CYLINDER, (0.0303, 0.03), (0, 0, -0.04), PAPER),
+        (CYLINDER, (0.0306, 0.01), (0, 0, -0.04), GREEN), (CYLINDER, (0.0155, 0.01), (0, 0, 0.094), STEEL),
+    ),
+    "blue box": (
+        (BOX, (0.0284, 0.02, 0.03), (0, 0, 0.005), PAPER), (BOX, (0.02, 0.0284, 0.03), (0, 0, 0.005), PAPER),
+        (BOX, (0.0284, 0.0284, 0.001), (0, 0, 0.058), STEEL),
+        (BOX, (0.006, 0.028, 0.001), (0, 0, 0.0755), PAPER),
+    ),
+    "yellow mug": (
+        (CYLINDER, (0.030, 0.001), (0, 0, 0.0605), COFFEE), (CAPSULE, (0.005, 0.024), (0.058, 0, 0), YELLOW),
+        *((BOX, (0.013, 0.005, 0.005), (0.046, 0, z_m), YELLOW) for z_m in (-0.024, 0.024)),
+    ),
+    "purple jar": (
+        (CYLINDER, (0.0333, 0.022), (0, 0, -0.015), PAPER),
+        (CYLINDER, (0.0336, 0.003), (0, 0, -0.015), PURPLE),
+        (CYLINDER, (0.0312, 0.009), (0, 0, 0.059), STEEL),
+    ),
+}  # fmt: skip
+"""Body -> kind, size, place and colour of what pictures for people add to it: labels, lids, a handle."""
 
 
 def out_of_view(
@@ -84,6 +115,29 @@ class Cameras:
             self._last[key] = drawn, self._render(camera, height_px, width_px)
         return self._last[key][1].copy()
 
+    def picture(self, height_px: int, middle_m: np.ndarray) -> np.ndarray:
+        """Return the scene around a point as people see it, (height_px, 4/3 height_px, 3) uint8 RGB.
+
+        It has shadows, and details that the policy's cameras do not see.
+        """
+        renderer, camera = self._renderer(height_px, height_px * 4 // 3), mujoco.MjvCamera()
+        camera.lookat[:], camera.distance, camera.azimuth, camera.elevation = middle_m, 2.0, 56, -20
+        self._model.light_castshadow[SUN] = True
+        renderer.update_scene(self._data, camera)
+        self._model.light_castshadow[SUN] = False
+        scene = renderer.scene
+        for name, parts in DETAILS.items():
+            body = self._data.body(name)
+            rotation = body.xmat.reshape(3, 3)
+            for kind, size, place, rgb in parts:
+                at, turn = body.xpos + rotation @ place, body.xmat
+                geom = scene.geoms[scene.ngeom]
+                mujoco.mjv_initGeom(
+                    geom, kind, (*size, 0)[:3], at, turn, np.array((*rgb, 1), np.float32)
+                )
+                scene.ngeom += 1
+        return renderer.render()
+
     def close(self) -> None:
         """Free the renderers. Others, of this process, go on rendering.
 
@@ -111,8 +165,13 @@ class Cameras:
     def _renderer(self, height_px: int, width_px: int) -> mujoco.Renderer:
         size = (height_px, width_px)
         if size not in self._renderers:
+            buffer = self._model.vis.global_
+            own = buffer.offwidth, buffer.offheight
+            buffer.offwidth, buffer.offheight = max(own[0], width_px), max(own[1], height_px)
             try:
                 self._renderers[size] = mujoco.Renderer(self._model, height_px, width_px)
             except Exception as error:  # the GL bindings raise exceptions of many kinds
                 raise no_rendering(error) from error
+            finally:
+                buffer.offwidth, buffer.offheight = own
         return self._renderers[size]

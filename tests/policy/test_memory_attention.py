@@ -90,13 +90,14 @@ def test_weights_are_shares_of_all_sources(
     assert attention.write is not None
     assert attention.write.shape == (MEMORY, MEMORY + INPUTS + READ)
     sources = ["memory", "head", "wrist", "joints.left", "previous action", "instruction"]
-    assert list(attention.read_shares()) == sources
-    assert list(attention.write_shares()) == [*sources, "outputs"]
-    assert attention.kept.shape == (MEMORY,)
-    assert attention.kept.mean() == pytest.approx(attention.write_shares()["memory"])
+    assert list(attention.shares("read")) == sources
+    assert list(attention.shares("write")) == [*sources, "outputs"]
+    assert attention.write[:, :MEMORY].sum(axis=1).mean() == pytest.approx(
+        attention.shares("write")["memory"]
+    )
     for rows in (attention.read, attention.write):
         np.testing.assert_allclose(rows.sum(axis=1), 1, atol=1e-6)
-    for which, shares in (("read", attention.read_shares()), ("write", attention.write_shares())):
+    for which, shares in (("read", attention.shares("read")), ("write", attention.shares("write"))):
         assert sum(shares.values()) == pytest.approx(1)
         for camera in ("head", "wrist"):
             cells = attention.image_map(camera, which)
@@ -130,10 +131,9 @@ def test_a_summariser_that_looks_at_one_token_gives_its_source_everything(
 ) -> None:
     policy.core.unit.write.summarizer = LooksAt(token, MEMORY)
     attention = look(policy)
-    assert attention.write_shares() == {
-        name: float(name == source) for name in attention.write_shares()
+    assert attention.shares("write") == {
+        name: float(name == source) for name in attention.shares("write")
     }
-    assert (attention.kept == float(source == "memory")).all()
 
 
 def test_token_sources_name_the_tokens_of_encode(
@@ -170,7 +170,7 @@ def test_image_map_shows_the_cell_that_was_looked_at(
 ) -> None:
     policy.camera_tokens[1].summarizer = LooksAt(1 * 4 + 2, 2)  # row 1, column 2 of the 4 x 4 map
     attention = look(policy)
-    shares = attention.read_shares() if which == "read" else attention.write_shares()
+    shares = attention.shares(which)
     cells = attention.image_map("wrist", which)
     assert cells[1, 2] == pytest.approx(shares["wrist"])
     assert np.count_nonzero(cells) == 1
@@ -240,7 +240,7 @@ def test_concatenation_moves_tokens(
         1  # the newest of the old memory, and the three outputs
     )
     np.testing.assert_array_equal(attention.write, expected)
-    assert attention.write_shares()["outputs"] == 0.75
+    assert attention.shares("write")["outputs"] == 0.75
 
 
 @pytest.mark.parametrize(
@@ -264,15 +264,17 @@ def test_options_beyond_the_paper_are_recorded(
     assert attention.read.shape == (READ, MEMORY + INPUTS)
     for rows in (attention.read, attention.write):
         np.testing.assert_allclose(rows.sum(axis=1), 1, atol=1e-6)
-    assert (attention.kept.mean() > 0.6) == ("write" in changes)  # these start by keeping
+    assert (attention.write[:, :MEMORY].sum(axis=1).mean() > 0.6) == (
+        "write" in changes
+    )  # these start by keeping
 
 
 def test_a_write_of_the_inputs_alone_has_no_share_of_the_outputs(
     spec: PolicySpec, config: PolicyConfig, look: Callable[[Policy], MemoryAttention]
 ) -> None:
     attention = look(with_core(spec, config, write="gated", write_outputs=False))
-    assert "outputs" not in attention.write_shares()
-    assert sum(attention.write_shares().values()) == pytest.approx(1)
+    assert "outputs" not in attention.shares("write")
+    assert sum(attention.shares("write").values()) == pytest.approx(1)
     assert attention.image_map("head", "write").shape == (4, 4)
 
 
@@ -284,10 +286,9 @@ def test_erase_and_add_has_slots_and_no_write_attention(
     assert attention.slots is not None
     assert attention.slots.shape[1] == MEMORY
     np.testing.assert_allclose(attention.slots.sum(axis=1), 1, atol=1e-6)
-    assert attention.read_shares()["memory"] > 0
+    assert attention.shares("read")["memory"] > 0
     for ask in (
-        lambda: attention.kept,
-        attention.write_shares,
+        lambda: attention.shares("write"),
         lambda: attention.image_map("head", "write"),
     ):
         with pytest.raises(UserError, match="erase-and-add"):

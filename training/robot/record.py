@@ -87,6 +87,8 @@ def with_policy(nodes: Nodes, checkpoint: str) -> Nodes:
 
 def record_simulation(nodes: Nodes, task: str) -> int:
     """Run the simulated robot for a person as well; return the exit code."""
+    if nodes.web is None:
+        print("nothing shows the robot: add --web for a page that does", flush=True)
     tasks, recorder = inspect_env(KITCHEN).tasks, nodes.recorder
     sim = SimParameters(
         task=choose_task(KITCHEN, tasks, task, recorder.instruction, label="--task"),

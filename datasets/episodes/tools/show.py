@@ -73,7 +73,10 @@ class DataShowCommand:
         console = Console()
         console.print(episodes.source, style="bold", soft_wrap=True, highlight=False, markup=False)
         for table in (overview_table, member_table, vector_table, instruction_table):
-            console.print(table(episodes))
+            made = table(episodes)
+            # No number is cut where the terminal is narrow: the line goes on in the next one.
+            least = made.__rich_measure__(console, console.options.update(max_width=1000)).minimum
+            Console(width=max(console.width, least)).print(made)
         if new_spec is not None:
             write_spec_file(new_spec, episodes.spec, dict(episodes[0].stored))
             print(f"spec: {new_spec}")
@@ -121,7 +124,7 @@ def vector_table(episodes: EpisodeDataset) -> Table:
     """Return the range and mean of each dimension, with its unit and limits."""
     statistics, spec = dataset_statistics(episodes), episodes.spec
     table = TitledTable("Actions and proprioception, by dimension", box=box.SIMPLE_HEAD)
-    table.add_column("dimension", no_wrap=True)
+    table.add_column("dimension", overflow="fold")
     for name in ("min", "mean", "max"):
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("limits", no_wrap=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import h5py
 import numpy as np
 import pytest
@@ -76,6 +78,18 @@ def test_titles_do_not_wrap_in_narrow_tables(folder, capsys):
     lines = [line.rstrip() for line in capsys.readouterr().out.splitlines()]
     assert lines[0] == str(folder)
     assert "Actions and proprioception, by dimension" in lines
+
+
+def test_a_narrow_terminal_cuts_no_number(folder, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+    DataShowCommand(str(folder)).run()
+    wide = capsys.readouterr().out
+    monkeypatch.setenv("COLUMNS", "40")
+    DataShowCommand(str(folder)).run()
+    narrow = capsys.readouterr().out
+    assert "…" not in narrow
+    numbers = r"-?\d+\.\d+"
+    assert re.findall(numbers, narrow) == re.findall(numbers, wide)
 
 
 @pytest.mark.parametrize(("name", "written"), [("s.jpg", "JPEG"), ("s", "PNG")])

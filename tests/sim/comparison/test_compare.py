@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,12 +13,14 @@ from ttm.sim import Evaluation
 from ttm.sim.compare import (
     CompareCommand,
     Entry,
+    _opening,
     pairs_of,
     pairs_table,
     rates_table,
     read_entries,
 )
 from ttm.sim.condition import SAME_STATE, Condition
+from ttm.sim.evaluation import EpisodeJob, _contrasts
 from ttm.sim.results import TaskResult
 from ttm.sim.rollout import Choice, Outcome
 from ttm.training.cli import main
@@ -62,7 +65,8 @@ def test_any_number_is_compared_with_the_first(
     ]
     page = (tmp_path / "out" / "report.html").read_text()
     assert f"{tmp_path}/c" in page
-    assert page.count("<svg") == 1
+    assert page.count('class="bar"') >= 3
+    assert "success in 2 of 4 episodes (95 % interval 15 to 85 %)" in page
     assert "0.12" in page
 
 
@@ -121,3 +125,39 @@ def test_combinations_are_read_in_the_order_of_gaps_and_probes(tmp_path: Path) -
             replace(recall("r", gap), condition=condition).save(tmp_path / condition.folder)
     labels = [entry.label.removeprefix(str(tmp_path)) for entry in read_entries(tmp_path)]
     assert labels == [", gap 5", " (swap), gap 5", ", gap 15", " (swap), gap 15"]
+
+
+def film(state: int, *, success: bool) -> dict[str, Any]:
+    outcome = Outcome("pick", state, "pick it", success, 9, None)
+    return {"state": ("pick", state, -1), "outcome": outcome}
+
+
+def test_a_page_opens_with_a_success_and_a_failure_of_the_same_state() -> None:
+    films = [film(0, success=True), film(1, success=False), film(2, success=False)]
+    assert _opening(films) == [films[0], films[1]]
+    films.append(film(2, success=True))
+    assert _opening(films) == [films[3], films[2]]
+    assert _opening(films[1:3]) == films[1:3], "failures are shown if there is nothing else"
+    assert _opening(films[:1]) == films[:1]
+
+
+def test_films_show_both_outcomes(tmp_path: Path) -> None:
+    """Of the first state alone there is a film; the first failure is filmed as well."""
+    conditions = Condition(), Condition(probe="zero")
+    jobs = [
+        EpisodeJob("pick", seed, None, each, tmp_path, video=seed == 0, picture=False)
+        for each in conditions
+        for seed in range(3)
+    ]
+
+    def filmed(successes: str) -> list[tuple[str, int]]:
+        outcomes = {
+            n: Outcome("pick", jobs[n].seed, "pick it", letter == "s", 9, None)
+            for n, letter in enumerate(successes)
+        }
+        return [(job.condition.probe, job.seed) for job in _contrasts(jobs, outcomes)]
+
+    assert filmed("ssssss") == []
+    assert filmed("sss.ss") == [], "the films of the first state show both"
+    assert filmed("sssss.") == [("live", 2), ("zero", 2)]
+    assert filmed("s.ss.s") == [("live", 1)]

@@ -78,7 +78,7 @@ def test_a_token_memory_is_pictured_below_the_videos(sweep: Sweep, token_memory:
         f"gap_{gap}_live/videos/recall_0000_memory.webp" for gap in (2, 4)
     ]
     with Image.open(pictures[0]) as picture:
-        assert picture.width == 1600
+        assert picture.size == (1200, 600)
     page = (command.out / "report.html").read_text()
     assert page.count("data:image/webp;base64,") == 2
     assert page.count("data:video/mp4;base64,") == 8

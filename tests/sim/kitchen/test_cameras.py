@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from ttm.sim import KitchenEnv
-from ttm.sim.kitchen import fetch
+from ttm.sim.kitchen import cameras, fetch
 from ttm.sim.kitchen.cameras import OF_DATA, OF_MODEL, Cameras, out_of_view
 from ttm.sim.kitchen.spec import FRAME_PX
 from ttm.sim.tasks.table import MEMORY_NAMES
@@ -116,10 +116,34 @@ def test_frames_are_right_in_any_pose(env: KitchenEnv) -> None:
     assert len(hidden) > 30, "the wrist looked in many directions"
 
 
-def test_the_overview_shows_what_is_in_its_view_beyond_a_square(env: KitchenEnv) -> None:
+def test_pictures_for_people_change_nothing_that_the_policy_sees(env: KitchenEnv) -> None:
     env.reset(seed=0)
-    with closing(Everything(env, 360, 480)) as everything:
-        assert np.array_equal(env.render(), everything.frame("overview"))
+    lights, before = env.model.light_castshadow.copy(), env.observe()
+    buffer = env.model.vis.global_.offwidth
+    first = env.render()
+    assert first.shape == (720, 960, 3)
+    env.world.cameras._last.clear()  # draw again
+    with closing(Everything(env)) as everything:
+        assert_seen_as_rendered(env, env.observe(), everything)
+    for name in ("head", "wrist"):
+        np.testing.assert_array_equal(env.observe()[name], before[name])
+    assert np.array_equal(env.model.light_castshadow, lights)
+    assert env.model.vis.global_.offwidth == buffer
+
+
+def test_pictures_for_people_show_shadows_and_labels(
+    env: KitchenEnv, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    env.reset(seed=0, options={"task": "pick"})
+    monkeypatch.setattr(env, "render_px", 120)
+    shown = env.render()
+    monkeypatch.setattr(cameras, "DETAILS", {})
+    plain = env.render()
+    changed = (shown != plain).any(axis=2)
+    assert 0 < changed.sum() < 0.02 * changed.size, "labels and lids are small"
+    monkeypatch.setattr(cameras, "SUN", slice(0, 0))
+    darker = env.render().astype(int) - plain
+    assert (darker.sum(axis=2) > 30).mean() > 0.01, "without sun, nothing lies in a shadow"
 
 
 def test_most_of_the_robot_is_out_of_view(env: KitchenEnv) -> None:

@@ -20,8 +20,17 @@ from ttm.policy import (
     UserError,
 )
 from ttm.policy.cores.baselines import LstmConfig
+from ttm.policy.cores.ttm import TokenTuringConfig
 from ttm.policy.memory_attention import Which, cell_centres
-from ttm.sim.memory_picture import MemoryTrace, SeenEpisode, draw_strip, heat_over, trace_memory
+from ttm.sim.memory_picture import (
+    GAP,
+    GO,
+    MemoryTrace,
+    SeenEpisode,
+    draw_strip,
+    heat_over,
+    trace_memory,
+)
 
 TICKS = 7
 SPEC = PolicySpec(
@@ -47,7 +56,7 @@ def seen() -> SeenEpisode:
         "joints": rng.normal(size=(TICKS, 1)).astype(np.float32),
     }
     embedding = rng.normal(size=384).astype(np.float32)
-    moments = {"hidden": 2, "go": 5}
+    moments = {GAP: 2, GO: 5}
     return SeenEpisode("an episode", "do it", observations, embedding, moments)
 
 
@@ -83,19 +92,72 @@ def test_the_replay_knows_what_the_robot_did(
 
 def vertical_lines(figure: Figure) -> list[list[float]]:
     """Where each chart over time has solid vertical lines."""
-    charts = [axes for axes in figure.axes if axes.get_xlim()[1] > TICKS - 1 and axes.lines]
+    charts = [axes for axes in figure.axes if axes.get_title(loc="left")]
     solid = [[line for line in axes.lines if line.get_linestyle() == "-"] for axes in charts]
     places = [[np.unique(line.get_xdata()) for line in lines] for lines in solid]
     return [[float(x[0]) for x in each if len(x) == 1] for each in places]
 
 
+def words(figure: Figure) -> list[str]:
+    return [text.get_text() for axes in figure.axes for text in axes.texts]
+
+
 def test_what_happened_is_marked_in_all_charts(trace: MemoryTrace) -> None:
     figure = draw_strip(trace, columns=4)
-    assert vertical_lines(figure) == [[1.5, 4.5]] * 4
-    named = [text.get_text() for axes in figure.axes for text in axes.texts]
-    assert named == ["hidden", "go"]
+    assert vertical_lines(figure) == [[1.5, 4.5]] * 3
+    assert words(figure)[:3] == ["cue", "gap", "go"]
+    assert {"tick 1", "tick 5"} <= {text.get_text() for text in figure.texts}
     plain = replace(trace, seen=replace(trace.seen, moments={}))
-    assert vertical_lines(draw_strip(plain, columns=4)) == [[]] * 4
+    assert vertical_lines(draw_strip(plain, columns=4)) == [[]] * 3
+    assert "cue" not in words(draw_strip(plain, columns=4))
+
+
+def test_the_picture_is_of_one_size_and_names_its_policy(trace: MemoryTrace) -> None:
+    figure = draw_strip(trace)
+    assert (figure.get_size_inches() * figure.dpi).round().tolist() == [1200, 600]
+    assert any("an episode" in text.get_text() for text in figure.texts)
+
+
+def test_commands_differ_from_when_the_memory_is_erased(
+    policy: Policy, seen: SeenEpisode, trace: MemoryTrace
+) -> None:
+    (change,) = (trace.changes[name] for name in trace.changes)
+    assert trace.erased == 5
+    assert (change[:5] == 0).all()
+    assert (change[5:] > 0).all()
+    without = replace(seen, moments={})
+    assert trace_memory(policy, without).erased == TICKS // 2
+
+
+def test_a_ring_shows_which_slot_is_visited(seen: SeenEpisode) -> None:
+    core = TokenTuringConfig(memory_size=3, process_size=2, num_layers=1, write="ring")
+    config = replace(PRESETS["tiny"], core=core)
+    trace = trace_memory(Policy(SPEC, config), seen)
+    assert trace.written.argmax(axis=1).tolist() == [tick % 3 for tick in range(TICKS)]
+    assert ((trace.written > 1e-6).sum(axis=1) == 1).all()
+
+
+def test_a_content_memory_shows_gates_and_places(seen: SeenEpisode) -> None:
+    torch.manual_seed(0)
+    config = replace(PRESETS["tiny"], sight="content", sight_tokens=2)
+    policy = Policy(SPEC, config).eval()
+    trace = trace_memory(policy, seen)
+    assert trace.gates is not None
+    assert trace.gates.shape == (TICKS, 2)
+    runner = PolicyRunner(policy, engine="torch")
+    runner.reset("do it", embedding=seen.embedding)
+    for tick in range(TICKS):
+        runner.step({name: values[tick] for name, values in seen.observations.items()})
+        writes = runner.snapshot()["state.sight_writes"]
+        np.testing.assert_allclose(trace.gates[: tick + 1].sum(axis=0), writes, rtol=1e-4)
+        looks = trace.attention[tick].looks
+        assert looks is not None
+        np.testing.assert_allclose(looks.sum(axis=-1), 1, rtol=1e-5)
+    figure = draw_strip(trace, columns=3)
+    assert sum("at most" in text for text in words(figure)) == 2
+    images = [axes for axes in figure.axes if axes.images and not axes.get_title(loc="left")]
+    marked = [axes for axes in images if axes.lines]
+    assert len(marked) == 3, "each image shows squares and rings"
 
 
 @pytest.mark.parametrize("which", ["read", "write"])
@@ -105,7 +167,7 @@ def test_heat_lies_where_the_cell_looks(which: Which) -> None:
     shown = heat_over(frame, shares, 0.1, which, (192, 192))
     assert shown.shape == (192, 192, 3)
     cold = shown[0, 0]
-    assert (cold == cold[0]).all(), "grey where nothing was read"
+    assert (cold == 90).all(), "a little darker where nothing was read"
     heat = np.abs(shown.astype(int) - cold).sum(axis=2)
     row, column = np.argwhere(heat == heat.max()).mean(axis=0) / 3
     assert (row, column) == pytest.approx((cell_centres(64, 8)[2], cell_centres(64, 8)[5]), abs=0.7)

@@ -307,7 +307,7 @@ class Episodes:
         self._show(info)
         if video:
             cameras = {camera.name: observation[camera.name] for camera in self._node.spec.cameras}
-            video.add(np.asarray(self._env.render()), cameras, info)
+            video.add(np.asarray(self._env.render()), cameras)
         if self._to_erase and info.get("go"):
             self.actor.erase_memory()
             forget_commands(self._late)
@@ -360,6 +360,8 @@ class Scenes:
         self._over, self._scene = False, -1
         self._recorder: tuple[str, int] | None = None
         self._clock = Clock()
+        if env.has_wrapper_attr("render_px"):
+            env.set_wrapper_attr("render_px", 360)  # must not slow down the ticks
         self._overview = node.create_publisher(Image, OVERVIEW.topic, LATCHED)
         known = [text for texts in self._tasks.values() for text in texts]
         self._known = node.create_publisher(String, "~/instructions", LATCHED)
