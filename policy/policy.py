@@ -72,9 +72,8 @@ class PolicyConfig:
         """Return plain data for JSON."""
         data = {**asdict(self), "core": core_to_dict(self.core)}
         # So that other versions read the checkpoints that do without these:
-        later = {"relative": (), "absolute": (), "longest_delay_s": 0.0, "sight_cells": SIGHT_CELLS}
-        later["sight"] = "colours"
-        return {name: data[name] for name in data if name not in later or data[name] != later[name]}
+        later = ("relative", "absolute", "longest_delay_s", "sight_cells", "sight")
+        return {n: x for n, x in data.items() if n not in later or x != getattr(PolicyConfig, n)}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> PolicyConfig:

@@ -12,7 +12,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from itertools import product
 from pathlib import Path
@@ -58,11 +58,10 @@ RECALL_WEIGHT = 2.0
 WARM_UP = 2
 """Steps of each training that are not counted."""
 
-Part = Literal["batch", "vision", "cameras", "inputs", "core", "head", "recall", "weights"]
+Part = Literal["batch", "cameras", "inputs", "core", "head", "recall", "weights"]
 Pass = Literal["forward", "backward"]
 PART_NAMES: dict[Part, str] = {
     "batch": "batch: gathering",
-    "vision": "vision",
     "cameras": "camera tokens",
     "inputs": "other tokens, sight",
     "core": "core",
@@ -85,7 +84,7 @@ All are medians over the steps, so that the parts need not add up.
 class Contender:
     """A core with its options."""
 
-    text: str
+    label: str
     """Name and options, as the user gives them."""
     name: str
     options: tuple[str, ...]
@@ -94,13 +93,6 @@ class Contender:
     multiply_adds: int
     """Multiply-adds of the matrix products of one tick of the core, forward."""
     sight: SightSize = NO_SIGHT
-    trains_vision: bool = False
-    """Whether the step trains vision too, from frames instead of features."""
-
-    @property
-    def label(self) -> str:
-        """What names it in the tables."""
-        return f"{self.text} (vision trained, no recall loss)" if self.trains_vision else self.text
 
 
 def parsed(text: str, policy: Policy) -> Contender:
@@ -146,8 +138,8 @@ def trainer_of(
         init=init,
         window="episode",
         batch_size=BATCH_SIZE,
-        vision=FrozenVisionConfig(freeze_vision=not core.trains_vision),
-        loss=LossConfig(recall_weight=0 if core.trains_vision else RECALL_WEIGHT),
+        vision=FrozenVisionConfig(freeze_vision=True),
+        loss=LossConfig(recall_weight=RECALL_WEIGHT),
         device="cpu",
     )
     training.check()
@@ -229,7 +221,6 @@ def timed_step(trainer: Trainer, make: Callable[[], TrainingBatch]) -> PartTimes
     clock, policy = PartClock(), trainer.policy
     *cameras, last = policy.camera_tokens
     watched: list[tuple[nn.Module, Part, Part, Part]] = [
-        (policy.vision, "vision", "inputs", "cameras"),
         *((camera, "cameras", "inputs", "cameras") for camera in cameras),
         (last, "cameras", "inputs", "inputs"),
         (policy.core, "core", "inputs", "head"),
@@ -242,7 +233,7 @@ def timed_step(trainer: Trainer, make: Callable[[], TrainingBatch]) -> PartTimes
     batch = make()
     clock.ends("batch", "forward")
     trainer.backpropagate(batch)
-    clock.ends("vision" if trainer.source.features is None else "cameras", "backward")
+    clock.ends("cameras", "backward")
     trainer.update_weights()
     clock.ends("weights", "forward")
     for handle in handles:
@@ -312,9 +303,6 @@ class BenchStepCommand(BenchCommand):
     ticks of the robot of --init, in which no two frames are equal."""
     init: Path = Path("shipped")
     """The checkpoint whose vision is frozen; `shipped` is the policy that comes with the project."""
-    trained_vision: bool = False
-    """Also time steps of the first core in which vision is trained, from augmented frames, and without
-    recall loss."""
     threads: tuple[int, ...] = (1, 2)
     """Numbers of CPU threads; all is timed with each of them."""
     rounds: int = 10
@@ -328,8 +316,6 @@ class BenchStepCommand(BenchCommand):
         policy = load_checkpoint(checkpoint_path(self.init))[0]
         ours = [parsed(text, policy) for text in self.cores]
         lstm_of = {core: equal_lstm(core, policy) for core in ours}
-        if self.trained_vision:
-            lstm_of[replace(ours[0], trains_vision=True)] = lstm_of[ours[0]]
         with nullcontext(self.data) if self.data else made_up_episodes(policy) as data:
             cores = dict.fromkeys([*lstm_of, *lstm_of.values()])
             features = FeatureCache(policy, policy.spec.cameras)

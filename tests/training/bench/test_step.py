@@ -98,18 +98,6 @@ def test_recorded_episodes_without_a_recall_loss(
     assert all(set(row["parts"]) == PARTS - {"recall"} for row in rows)
 
 
-def test_beside_them_a_step_that_trains_vision(
-    quick: BenchStepCommand, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    path = tmp_path / "step.json"
-    replace(quick, trained_vision=True, json=path).run()
-    assert "ttm (vision trained, no recall loss)" in capsys.readouterr().out
-    frozen, _, trained = sorted(json.loads(path.read_text())["steps"], key=_by_label)
-    assert set(trained["parts"]) == PARTS - {"recall"} | {"vision"}
-    assert set(trained["parts"]["vision"]) == {"forward", "backward"}
-    assert trained["lstm"] == frozen["lstm"]
-
-
 def test_made_up_actions_are_commands_of_the_robot() -> None:
     inf = float("inf")
     limits = [(-1.0, 1.0), (2.0, 5.0), (-inf, -3.0), (4.0, inf), (-inf, inf)]
@@ -140,10 +128,6 @@ def test_a_robot_without_cameras_has_no_vision_to_freeze(
     save_checkpoint(quick.init, blind, {})
     with pytest.raises(UserError, match="camera"):
         quick.run()
-
-
-def _by_label(row: dict[str, Any]) -> int:
-    return ("ttm", row["lstm"], "ttm (vision trained, no recall loss)").index(row["core"])
 
 
 class Slow(torch.autograd.Function):
