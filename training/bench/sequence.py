@@ -307,7 +307,7 @@ def bits_per_byte(network: SequenceModel, text: Tensor, ticks: int) -> float:
     network.eval()
     symbols, following = all_windows(text, ticks)
     parts = zip(symbols.split(32), following.split(32), strict=True)
-    total = sum(float(network.loss(*part)) * part[0].numel() for part in parts)
+    total = sum(float(SequenceModel.loss(network, *part)) * part[0].numel() for part in parts)
     return total / symbols.numel() / math.log(2)
 
 
