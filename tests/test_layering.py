@@ -62,8 +62,8 @@ LINES = {
     "ttm.policy": 8_000,
     "ttm.datasets": 8_960,
     "ttm.sim": 7_360,
-    "ttm.training": 12_200,
-    "ttm_policy": 13_420,
+    "ttm.training": 12_240,
+    "ttm_policy": 13_405,
 }
 """Package -> the lines that its files may have together."""
 MOST_CODE, MOST_FILES, LEAST_MEDIAN = 34_200, 240, 130
