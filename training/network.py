@@ -98,9 +98,9 @@ def with_chosen_parts(policy: Policy, options: TrainOptions) -> Policy:
     """Return `policy` if it has the parts that the options ask for, else a copy with new ones.
 
     A new core has the old one's sizes, changed by --core-options. All other weights are kept, except
-    the action head's if the new core has another number of outputs. Another sight memory is new, and so
-    is the core if it gets another number of tokens. With another chunk the action head is new. A policy that
-    is told of delays, or of longer ones than before, begins with the actions that it had.
+    the action head's if the new core has another number of outputs. With another sight memory the core is
+    new as well. With another chunk the action head is new. A policy that is told of delays, or of longer
+    ones than before, begins with the actions that it had.
     """
     core, old = policy.config.core, policy.config
     if not _is(core, options.core):
@@ -110,7 +110,8 @@ def with_chosen_parts(policy: Policy, options: TrainOptions) -> Policy:
         return policy
     made = build_empty(policy.spec, network)
     fresh: tuple[str, ...] = ()
-    if network.core != old.core or made.num_tokens != policy.num_tokens:
+    parts = (network.core, network.sight_tokens, network.sight)
+    if parts != (old.core, old.sight_tokens, old.sight):
         fresh += (CORE,)
     if made.core.num_outputs != policy.core.num_outputs or network.chunk != old.chunk:
         fresh += (ACTION_HEAD,)

@@ -164,10 +164,10 @@ def test_acting_with_others_is_as_acting_alone(recorded: Demonstrations) -> None
     """Episodes that end leave the batch; the others keep their own state and instruction."""
     policy, vocabulary = build("lstm", recorded)
     batches = EpisodeSampler(recorded, vocabulary, ticks=200).endless(0)
-    for _ in clone(policy, batches, steps=40, learning_rate=3e-3, report_every=40):
+    for _ in clone(policy, batches, steps=120, learning_rate=3e-3, report_every=120):
         pass
-    together = roll_out(policy, vocabulary, SMALL, range(5))
-    assert together == [roll_out(policy, vocabulary, SMALL, [seed])[0] for seed in range(5)]
+    together = roll_out(policy, vocabulary, SMALL, range(14))
+    assert together == [roll_out(policy, vocabulary, SMALL, [seed])[0] for seed in range(14)]
     assert len({steps for _, steps in together}) > 1
 
 
