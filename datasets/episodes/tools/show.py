@@ -15,6 +15,7 @@ from PIL import Image, ImageDraw, ImageFont
 from rich import box
 from rich.console import Console
 from rich.markup import escape
+from rich.measure import Measurement
 from rich.table import Table
 from tyro.conf import OmitArgPrefixes
 
@@ -75,7 +76,7 @@ class DataShowCommand:
         for table in (overview_table, member_table, vector_table, instruction_table):
             made = table(episodes)
             # No number is cut where the terminal is narrow: the line goes on in the next one.
-            least = made.__rich_measure__(console, console.options.update(max_width=1000)).minimum
+            least = Measurement.get(console, console.options.update(max_width=1000), made).minimum
             Console(width=max(console.width, least)).print(made)
         if new_spec is not None:
             write_spec_file(new_spec, episodes.spec, dict(episodes[0].stored))
