@@ -123,6 +123,8 @@ STORED, WRITES = "sight_stored", "sight_writes"
 """The names of the two tensors of a `ContentMemory`, (B, J, C) and (B, J)."""
 OWN = (MEAN, LOG_WEIGHT, STORED, WRITES)
 """What of a policy's state is not the core's."""
+CONTENT_SHARPNESS = 16.0
+"""s at the start: a body covers few of the cells, and outweighs all others only with so much."""
 STRETCH = 0.05
 """How far a gate is stretched beyond 0 and 1 before it is cut off there."""
 MOST = 1 - 1e-4
@@ -143,7 +145,8 @@ class ContentMemory(nn.Module):
 
     Without stretch, the write is the token summary of Token Turing Machines (Ryoo et al. 2022) over
     the slot, whose logit is k_j, and the cells of now. The stretched gate (hard concrete, Louizos et al.
-    2018) becomes exactly 0, so that a slot does not fade with the ticks. The sum of a slot's gates so far,
+    2018) becomes exactly 0, so that a slot does not fade with the ticks. Its gradient is that without the
+    cut, so that a gate which is shut can learn to open. The sum of a slot's gates so far,
     by which events can be counted, is beside it. q_j and k_p are the normalised e parts of stored_j and
     x_p, less the mean of the frame. One embedding serves both, so that equal things agree before
     anything is learned. All ticks of a window are computed at once.
@@ -172,7 +175,7 @@ class ContentMemory(nn.Module):
         self.of_frame = nn.Linear(EMBEDDING + condition_size, HIDDEN, bias=False)
         self.select = nn.Linear(HIDDEN, num_slots)
         self.keep = nn.Parameter(torch.full((num_slots,), math.log(cells**2) + 1.0))
-        self.sharpness = nn.Parameter(torch.tensor(SHARPNESS).log())
+        self.sharpness = nn.Parameter(torch.tensor(CONTENT_SHARPNESS).log())
         self.prior = nn.Linear(CHANNELS, 1, bias=False)
         self.look = nn.Softmax(dim=-1)  # over the cells: to write, to find; hooks see both
         sizes = (CHANNELS, CHANNELS + 1, CHANNELS)  # `seen` has the number of writes beside it
@@ -216,11 +219,12 @@ class ContentMemory(nn.Module):
         gate = self.gate(logits).view(batch, ticks, -1)
         kept = torch.log1p(-gate) * (1 if repeats is None else repeats.unsqueeze(-1))
         stored, writes, state = self._write(now, kept, state, episode_start)
+        away = embedded - mean
         query = F.normalize(stored.flatten(0, 1)[..., :EMBEDDING] - mean, dim=-1, eps=1e-3)
-        key = F.normalize(embedded - mean, dim=-1, eps=0.1)
+        likeness = query @ away.transpose(1, 2) / away.norm(dim=-1).clamp_min(0.1).unsqueeze(1)
         prior = self.prior.weight[0]
         bias = embedded @ prior[:EMBEDDING] + self.positions @ prior[EMBEDDING:]  # (B * T, P)
-        scores = self.sharpness.exp() * query @ key.transpose(1, 2) + bias.unsqueeze(1)
+        scores = self.sharpness.exp() * likeness + bias.unsqueeze(1)
         found = self._sums(scores, embedded).view_as(now)
         seen = torch.cat([stored, torch.log1p(writes).unsqueeze(-1)], dim=-1)
         groups = zip(self.tokens, (now, seen, found), strict=True)
@@ -229,7 +233,8 @@ class ContentMemory(nn.Module):
     def gate(self, logits: Tensor) -> Tensor:
         """Return how far each slot opens, (B, J), given the logits of its cells, (B, J, P)."""
         strength = (logits.logsumexp(dim=-1) - self.keep).sigmoid()
-        return (strength * (1 + 2 * STRETCH) - STRETCH).clamp(0, MOST)
+        stretched = strength * (1 + 2 * STRETCH) - STRETCH
+        return stretched + (stretched.clamp(0, MOST) - stretched).detach()
 
     def _sums(self, logits: Tensor, embedded: Tensor) -> Tensor:
         """Return the sums of x_p with the weights softmax_p(logits), (B, J, P), as (B, J, C)."""

@@ -19,7 +19,7 @@ from ttm.policy.cores.core import CoreState
 from ttm.policy.inputs import FeatureMaps, PolicyInputs
 from ttm.policy.layers import Mlp
 from ttm.policy.policy import Policy
-from ttm.policy.sight import SEEN, SOURCES, ContentMemory
+from ttm.policy.sight import SOURCES, ContentMemory
 from ttm.policy.spec import PolicySpec
 from ttm.training.augmentation import ImageChanges
 
@@ -172,18 +172,31 @@ def memory_after(policy: Policy, batch: TrainingBatch) -> CoreState:
 def recalling(policy: Policy, tokens: Tensor, outputs: Tensor) -> Tensor:
     """Return what the recall loss looks at, (B, T, C).
 
-    It is what the slots of a `ContentMemory` hold, else the mean of the core's output tokens.
+    It is what half of the slots of a `ContentMemory` see and hold, else the mean of the core's output tokens.
     tokens: (B, T, N, D), the inputs of the core. outputs: (B, T, R, D).
     """
     if isinstance(policy.sight, ContentMemory):
-        return tokens[:, :, policy.token_sources[SEEN]].flatten(2)
+        now, seen, _ = (tokens[:, :, policy.token_sources[name]] for name in SOURCES)
+        return half_of_slots(now, seen)
     return outputs.mean(dim=2)
+
+
+def half_of_slots(now: Tensor, seen: Tensor, generator: torch.Generator | None = None) -> Tensor:
+    """Return what slots see and hold, (B, T, 2 J D), with zeros for half of the slots, drawn for each window.
+
+    What is seen spares the slots to hold it, and what is left out lets each hold all that counts. now, seen:
+    (B, T, J, D).
+    """
+    both = torch.stack([now, seen], dim=2)
+    kept = torch.rand(len(now), 1, 1, now.shape[2], 1, generator=generator) < 0.5
+    return (both * kept.to(both)).flatten(2)
 
 
 def recalling_size(policy: Policy) -> int:
     """Return C of `recalling`."""
-    slots = policy.sight.num_selectors if isinstance(policy.sight, ContentMemory) else 1
-    return slots * policy.config.width
+    content = isinstance(policy.sight, ContentMemory)
+    tokens = 2 * policy.sight.num_selectors if content else 1
+    return tokens * policy.config.width
 
 
 def lasting(ticks: Sequence[int], generator: torch.Generator | None = None) -> Tensor:
@@ -341,7 +354,8 @@ def learn_memory(
             code = policy.instruction_code(instructions[drawn])
         empty, repeats = memory.initial_state(EPISODES), lasting(ticks.shape, generator)
         tokens, _ = memory(seen.maps, seen.index, empty, None, code, repeats)
-        held = tokens.unflatten(2, (len(SOURCES), -1))[:, :, SOURCES.index(SEEN)].flatten(2)
+        now, held, _ = tokens.unflatten(2, (len(SOURCES), -1)).unbind(2)
+        held = half_of_slots(now, held, generator)
         losses = recall(held, wanted, (ticks >= 0) & ~wanted[..., 0].isnan())
         optimizer.zero_grad()
         losses["recall"].backward()

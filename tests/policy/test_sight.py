@@ -187,6 +187,18 @@ def test_closed_slots_keep_what_they_hold_to_the_bit(content: ContentMemory) -> 
     assert torch.equal(last[STORED], state[STORED])
 
 
+def test_a_slot_that_is_shut_can_learn_to_open(content: ContentMemory) -> None:
+    with torch.no_grad():
+        content.keep.add_(6.0)
+    index, code = torch.arange(4)[None], torch.randn(1, CONDITION)
+    maps, state = torch.randn(4, CHANNELS, 4, 4), content.initial_state(1)
+    _, last = content(maps, index, state, None, code)
+    assert not last[STORED].any()
+    last[STORED].sum().backward()
+    assert content.keep.grad is not None
+    assert content.keep.grad.all()
+
+
 @pytest.fixture(params=["colours", "content"])
 def sighted(spec: PolicySpec, config: PolicyConfig, request: pytest.FixtureRequest) -> Policy:
     return Policy(spec, replace(config, sight_tokens=2, sight=request.param)).eval()

@@ -92,6 +92,7 @@ OURS_OPTIONS = (
     "process_memory=true",
     "write_outputs=false",
     "num_layers=1",
+    "process_size=4",
     "gate_max_ticks=1000",
     "sight=content",
 )

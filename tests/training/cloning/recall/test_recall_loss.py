@@ -23,6 +23,7 @@ from ttm.training.losses import (
     LONGEST_FRAME,
     RecallLoss,
     RecallTargets,
+    half_of_slots,
     learn_memory,
     recalling_size,
 )
@@ -93,7 +94,7 @@ def test_padding_does_not_count() -> None:
 
 
 def test_a_content_memory_learns_to_recall_alone(cue: Path, spec: PolicySpec) -> None:
-    episodes, config = open_dataset(cue), replace(PRESETS["tiny"], sight_tokens=2, sight="content")
+    episodes, config = open_dataset(cue), replace(PRESETS["tiny"], sight_tokens=6, sight="content")
     torch.manual_seed(0)
     policy = Policy(spec, config)
     features = FeatureCache(policy, spec.cameras).features(episodes)
@@ -110,6 +111,16 @@ def test_a_content_memory_learns_to_recall_alone(cue: Path, spec: PolicySpec) ->
     assert ratios[-1] < 0.5
     changed = {n for n, v in policy.state_dict().items() if not torch.equal(v, before[n])}
     assert {name.split(".")[0] for name in changed} == {"sight"}
+
+
+def test_half_of_the_slots_have_to_recall() -> None:
+    """What is left out is both what a slot sees and what it holds, in the whole window."""
+    now, seen = torch.rand(50, 3, 4, 5) + 1, torch.rand(50, 3, 4, 5) + 1
+    half = half_of_slots(now, seen).view(50, 3, 2, 4, 5)
+    kept = half[:, 0, 0, :, 0] > 0
+    assert 60 < int(kept.sum()) < 140
+    both = torch.stack([now, seen], dim=2)
+    assert torch.equal(half, both * kept[:, None, None, :, None])
 
 
 def test_frames_last_in_training_alone(
