@@ -210,8 +210,8 @@ LEARNING_RATES: dict[PresetName, float] = {"tiny": 1e-3, "base": 3e-4, "paper": 
 """Preset -> default peak learning rate of a training from random weights."""
 FINE_TUNING = 1 / 3
 """Factor on the default learning rate when a training starts from a checkpoint."""
-FIRST_SKILL_STEPS, SEEING_STEPS = 3000, 1000
-"""Steps in which a first skill is learned, from random weights and with a policy's vision (README.md)."""
+FIRST_SKILL_STEPS, SEEING_STEPS = 3000, 500
+"""Steps for a first skill: from random weights (an estimate), and with a policy's vision (README.md)."""
 QUICKER = "--vision-weights shipped --freeze-vision"
 DEFAULT_MINUTES = 60.0
 """Length of a training that is given neither steps nor minutes."""
