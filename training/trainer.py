@@ -103,7 +103,7 @@ class Trainer:
         Returns the exit code: 0, or in the first process that of the signal.
         """
         self.clock.start(self.progress.elapsed_s)
-        self._begun_at, self._pace_s = self.progress.step, 0.0
+        self._begun_at = self.progress.step
         with Interruption() as interruption:
             for batch in () if self._done else self.source.batches(self.progress.step):
                 self._train_step(batch, log)
@@ -112,6 +112,7 @@ class Trainer:
                 if interruption.signal_number is not None:
                     break
                 self._validate_or_save(log)
+                self._step_begun_s = time.monotonic()
                 if self._done:
                     break
             self._finish(log, whole=interruption.signal_number is None)
@@ -194,13 +195,12 @@ class Trainer:
             log.write(self.progress.step, self.used, learning_rate)
 
     def _find_pace(self, log: RunLog) -> None:
-        """Time the second and third step of this run, and say if too few of them will fit."""
+        """Time the second step of this run, since the first one allocates, and say if too few will fit."""
         done = self.progress.step - self._begun_at
-        if done in (1, 3):
+        if done in (1, 2):
             self._require_finite()  # which waits for a GPU
-            self._pace_s = time.monotonic() - self._pace_s
-        if done == 3:
-            step, step_s = self.progress.step, self._pace_s / 2
+        if done == 2:
+            step, step_s = self.progress.step, time.monotonic() - self._step_begun_s
             steps = step + self.budget.left(step, self.progress.elapsed_s, step_s)
             if short := self.options.too_short(steps, step_s, self.sees):
                 log.say(f"note: {short}")

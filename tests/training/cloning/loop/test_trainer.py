@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -217,3 +218,22 @@ def test_a_training_that_is_too_short_says_so_in_its_first_steps(
     tuned = replace(training, out=training.out / "tuned", init=training.out / "last.safetensors")
     tuned.run()
     assert "too few" not in capsys.readouterr().err, "it knows a skill already"
+
+
+def test_the_time_of_a_step_is_without_validations(
+    command: Make, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    now_s, whole, evaluate = [0.0], Trainer._train_step, Trainer.evaluate
+
+    def takes(seconds: float, call: Callable[..., Any]) -> Callable[..., Any]:
+        def timed(*args: Any) -> Any:
+            now_s[0] += seconds
+            return call(*args)
+
+        return timed
+
+    monkeypatch.setattr("ttm.training.trainer.time", SimpleNamespace(monotonic=lambda: now_s[0]))
+    monkeypatch.setattr(Trainer, "_train_step", takes(2.0, whole))
+    monkeypatch.setattr(Trainer, "evaluate", takes(100.0, evaluate))
+    command(steps=8, validations=8).run()
+    assert "note: 8 steps of 2 s are too few" in capsys.readouterr().err
