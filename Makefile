@@ -7,7 +7,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
-.PHONY: demo test test-cpus docs install egl clean
+.PHONY: demo test test-cpus table docs install egl clean
 
 demo: install egl
 	$(BIN)/ttm demo --out demo_out
@@ -33,6 +33,27 @@ test-cpus: install egl
 	    --numprocesses 2 --dist loadfile $(NUMERICAL) >$$log 2>&1 </dev/null || { failed=1; cat $$log; }; \
 	  echo "$$cpu OMP_NUM_THREADS=$$threads: $$(tail -n 1 $$log)"; \
 	done; done; exit $$failed
+
+# The table of README.md's first hour: a folder for each of CELLS, which are TASK-DEMONSTRATIONS-START-STEPS. All take
+# many hours; `make table CELLS="pick-25-frozen-250 pick-25-scratch-250"` makes some of them. What is there is not made
+# again, and a training that was interrupted goes on.
+CELLS := $(foreach task,open_drawer pick,$(foreach number,25 100,$(foreach start,scratch vision frozen shipped,\
+  $(foreach steps,250 1000 4000,$(task)-$(number)-$(start)-$(steps)))))
+scratch :=
+vision := --vision-weights shipped
+frozen := --vision-weights shipped --freeze-vision
+shipped := --init shipped --freeze-vision
+
+table: $(CELLS:%=runs/table/%/evaluation/result.json)
+	$(BIN)/ttm compare $(^:/result.json=) --out runs/table
+
+runs/table/%/evaluation/result.json: | egl
+	@set -e -- $(subst -, ,$*) && out=runs/table/$* data=demos/table/$$1 && \
+	$(BIN)/ttm collect --task $$1 --episodes $$2 --out $$data && \
+	$(BIN)/ttm train --data $$(ls $$data/*.hdf5 | head -n $$2) --out $$out --steps $$4 $($(word 3,$(subst -, ,$*))) \
+	  $$(test -e $$out/resume && echo --resume) && \
+	$(BIN)/ttm evaluate --checkpoint $$out/best.safetensors --task $$1 --episodes 100 --videos 0 \
+	  --out $$out/evaluation
 
 docs: install
 	@$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[docs]'

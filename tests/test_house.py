@@ -50,7 +50,7 @@ def test_ci_runs_the_readmes_test_command() -> None:
 
 
 def test_make_knows_the_commands_of_the_readme() -> None:
-    for target in ("demo", "test", "test-cpus"):
+    for target in ("demo", "test", "test-cpus", "table"):
         done = subprocess.run(
             ["make", "-n", target], cwd=ROOT, capture_output=True, text=True, check=False
         )

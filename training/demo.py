@@ -39,10 +39,6 @@ FIRST_SEED = 5_000_000
 evaluation has seen it. It is a multiple of ten."""
 MEMORY_TASK = "side_shown"
 """Task on which the policy to start from is shown live and with its memory erased."""
-LEARNING_RATE = 1e-3
-"""For a policy whose core and action head have random weights."""
-PREVIOUS_ACTION_DROPOUT = 0.7
-"""As in the training of the shipped policy."""
 PATIENCE = "{startup-timeout-s: 600, command-timeout-s: 600}"
 """How long the simulator waits for a policy, for `ttm robot --config`. The computer may be busy."""
 DEMO_INTRODUCTION = (
@@ -208,8 +204,8 @@ class Demo:
                 init=start,
                 steps=steps,
                 minutes=minutes,
-                optimization=OptimizationConfig(LEARNING_RATE),
-                input_dropout=InputDropoutConfig(PREVIOUS_ACTION_DROPOUT),
+                optimization=OptimizationConfig(1e-3),  # core and action head have random weights
+                input_dropout=InputDropoutConfig(0.7),  # as in the training of the shipped policy
                 augment=False,
                 validations=4,
                 overwrite=True,
@@ -339,8 +335,7 @@ class Steps:
 
     def __init__(self, count: int) -> None:
         self.facts: list[Fact] = []
-        self._count, self._taken = count, 0
-        self._finding = ""
+        self._count, self._taken, self._finding = count, 0, ""
 
     @contextmanager
     def step(self, name: str, finding: str = "") -> Iterator[None]:

@@ -60,6 +60,13 @@ class Budget:
         by_time = elapsed_s / (60 * self.minutes) if self.minutes else 0.0
         return min(1.0, max(by_steps, by_time))
 
+    def left(self, step: int, elapsed_s: float, step_s: float) -> int:
+        """Return how many more steps fit, if each takes `step_s`."""
+        limits = [] if self.steps is None else [self.steps - step]
+        if self.minutes is not None:
+            limits.append(int((60 * self.minutes - elapsed_s) / step_s))
+        return max(0, min(limits))
+
 
 @dataclass(frozen=True)
 class MemoryStartConfig:
@@ -203,6 +210,9 @@ LEARNING_RATES: dict[PresetName, float] = {"tiny": 1e-3, "base": 3e-4, "paper": 
 """Preset -> default peak learning rate of a training from random weights."""
 FINE_TUNING = 1 / 3
 """Factor on the default learning rate when a training starts from a checkpoint."""
+FIRST_SKILL_STEPS, SEEING_STEPS = 3000, 500
+"""Steps for a first skill: from random weights (an estimate), and with a policy's vision (README.md)."""
+QUICKER = "--vision-weights shipped --freeze-vision"
 DEFAULT_MINUTES = 60.0
 """Length of a training that is given neither steps nor minutes."""
 
@@ -335,6 +345,17 @@ class TrainOptions:
         """The learning rate after the warm-up."""
         rate = LEARNING_RATES[self.preset] * (1.0 if self.init is None else FINE_TUNING)
         return self.optimization.learning_rate or rate
+
+    def too_short(self, steps: int, step_s: float, sees: bool) -> str:
+        """Return what to say if a first skill takes more steps than these; nothing with --init."""
+        needed = FIRST_SKILL_STEPS if sees and self.vision_weights == NO_WEIGHTS else SEEING_STEPS
+        if self.init is not None or steps >= needed / 2:
+            return ""
+        quicker = f"; quicker: {QUICKER}" if sees and not self.vision.freeze_vision else ""
+        return (
+            f"{steps} steps of {step_s:.2g} s are too few for a first skill, which takes about {needed} "
+            f"(README.md): --steps {needed}, or --minutes {math.ceil(needed * step_s / 60)}{quicker}"
+        )
 
     def by_name(self) -> dict[str, Any]:
         """Return the values by the names of the options, such as `batch-size`."""

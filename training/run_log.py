@@ -23,7 +23,7 @@ from ttm.policy.errors import UserError
 from ttm.policy.policy import Policy
 from ttm.training.console import make_folder, say
 from ttm.training.distributed import Processes
-from ttm.training.options import LoggerName
+from ttm.training.options import QUICKER, LoggerName
 
 BEST, LAST, RESULT, CONFIG = "best.safetensors", "last.safetensors", "result.json", "run.yaml"
 LOGS = ("tensorboard", "csv", "wandb")
@@ -163,7 +163,7 @@ OVERFITTED = 2.0
 """A held-out error of more than so many times that of the episodes trained on asks for more of them."""
 
 
-def outcome(found: Mapping[str, Any], best_step: int, out: Path) -> str:
+def outcome(found: Mapping[str, Any], best_step: int, out: Path, too_short: str = "") -> str:
     """Return lines that say what a finished training reached, what usually helps next, and the next command.
 
     found: the "step", and the errors of the "validation" and "training" episodes, by predictor.
@@ -175,15 +175,14 @@ def outcome(found: Mapping[str, Any], best_step: int, out: Path) -> str:
     held_out, known, step = errors["validation"], errors["training"], found["step"]
     simplest = min(found["validation"][w]["normalized"] for w in ("mean_action", "previous_action"))
     if held_out > simplest:
-        advice = (
-            "it is no better than no policy; a longer training, or --init shipped, usually helps"
-        )
-    elif best_step == step:
-        advice = "the error was still falling; a longer training usually helps (--resume)"
+        longer = too_short or f"a longer training, or {QUICKER}, usually helps"
+        advice = f"it is no better than no policy; {longer}"
     elif held_out > OVERFITTED * known:
         advice = (
             "it knows its own episodes much better than others; more demonstrations usually help"
         )
+    elif best_step == step:
+        advice = "the error was still falling; a longer training usually helps (--resume)"
     else:
         advice = "the error falls no more; demonstrations of what fails (ttm collect --policy) usually help"
     return (

@@ -125,7 +125,6 @@ def assembled(
 
     fabric: with the processes that train; None for this one alone.
     """
-
     fabric = launched(options) if fabric is None else fabric
     processes = Processes.of(fabric)
     with processes.agreeing():
@@ -232,11 +231,7 @@ def _trainer(
         if "validation" in errors:
             held_out = errors["validation"].windows.vectors
             found |= fingerprint("held-out", data.validation, held_out)
-    facts = {
-        **described(options),
-        "data": found,
-        "shuffle": source.memory.apart or "all",
-    }
+    facts = {**described(options), "data": found, "shuffle": source.memory.apart or "all"}
     info = {
         "command": shlex.join(["ttm", *sys.argv[1:]]),
         "data": data.training.source,
@@ -308,14 +303,9 @@ STEPS = 6
 def estimate(trainer: Trainer) -> tuple[float, float, int, float]:
     """Return the seconds of a step and of a validation, the steps left, and the seconds of all."""
     step_s, validation_s = statistics.median(_step_times(trainer)[1:]), _validation_time(trainer)
-    budget, done = trainer.budget, trainer.progress
+    done = trainer.progress
     validations_s = (trainer.options.validations - done.validations) * validation_s
-    limits = []
-    if budget.steps is not None:
-        limits.append(budget.steps - done.step)
-    if budget.minutes is not None:
-        limits.append(int((60 * budget.minutes - done.elapsed_s - validations_s) / step_s))
-    steps = max(0, min(limits))
+    steps = trainer.budget.left(done.step, done.elapsed_s + validations_s, step_s)
     return step_s, validation_s, steps, steps * step_s + validations_s
 
 
@@ -360,6 +350,8 @@ def measured(trainer: Trainer) -> Iterator[str]:
     limit = "about" if options.keeping.early_stopping is None else "at most"
     duration = datetime.timedelta(seconds=round(seconds))
     yield f"the whole training: {limit} {steps:,} steps in {duration}"
+    if short := options.too_short(steps + trainer.progress.step, step_s, trainer.sees):
+        yield f"note: {short}"
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024  # Linux counts in KiB
     gpu = ""
     if trainer.device.type == "cuda":

@@ -35,9 +35,7 @@ from ttm.training.validation import EpisodeErrors
 
 CALIBRATION_BATCHES = 8
 """Batches from which the statistics of BatchNorm are found for the averaged weights."""
-LOG_EVERY = 10
-IMAGES_EVERY = 1000
-SAVE_EVERY_S = 180.0
+LOG_EVERY, IMAGES_EVERY, SAVE_EVERY_S = 10, 1000, 180.0
 """Steps between two writings of scalars and of sample images, and seconds between two savings."""
 
 
@@ -91,7 +89,7 @@ class Trainer:
         }
         self._latest: dict[str, Any] = {}
         self._diverged_at = torch.zeros((), dtype=torch.int64, device=self.device)
-        self.clock = Clock(self.processes)
+        self.clock, self.sees = Clock(self.processes), policy.vision is not None
 
     def resume(self, path: Path) -> None:
         """Continue the training whose state is saved in `path`."""
@@ -105,13 +103,16 @@ class Trainer:
         Returns the exit code: 0, or in the first process that of the signal.
         """
         self.clock.start(self.progress.elapsed_s)
+        self._begun_at = self.progress.step
         with Interruption() as interruption:
             for batch in () if self._done else self.source.batches(self.progress.step):
                 self._train_step(batch, log)
                 self.progress.elapsed_s = self.clock.agree(interruption)
+                self._find_pace(log)
                 if interruption.signal_number is not None:
                     break
                 self._validate_or_save(log)
+                self._step_begun_s = time.monotonic()
                 if self._done:
                     break
             self._finish(log, whole=interruption.signal_number is None)
@@ -193,6 +194,17 @@ class Trainer:
             self._require_finite()
             log.write(self.progress.step, self.used, learning_rate)
 
+    def _find_pace(self, log: RunLog) -> None:
+        """Time the second step of this run, since the first one allocates, and say if too few will fit."""
+        done = self.progress.step - self._begun_at
+        if done in (1, 2):
+            self._require_finite()  # which waits for a GPU
+        if done == 2:
+            step, step_s = self.progress.step, time.monotonic() - self._step_begun_s
+            steps = step + self.budget.left(step, self.progress.elapsed_s, step_s)
+            if short := self.options.too_short(steps, step_s, self.sees):
+                log.say(f"note: {short}")
+
     def _require_finite(self) -> None:
         """Raise `UserError` if a loss or gradient was not finite; call it before anything is written."""
         steps = [step for step in self.processes.gathered(int(self._diverged_at)) if step]
@@ -240,7 +252,9 @@ class Trainer:
             how = f"stopped early (lowest error at step {self.progress.best_step})"
         log.say(f"{how} after step {self.progress.step}; saved in {self.out}")
         if whole and self.processes.first:
-            log.say(outcome(self._latest, self.progress.best_step, self.out))
+            step, elapsed_s = self.progress.step, self.progress.elapsed_s
+            short = self.options.too_short(step, elapsed_s / max(step, 1), self.sees)
+            log.say(outcome(self._latest, self.progress.best_step, self.out, short))
 
     def calibrate(self) -> None:
         """Find BatchNorm's statistics for the averaged weights; frozen vision keeps its own."""

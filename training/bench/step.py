@@ -32,14 +32,7 @@ from ttm.policy.engines import cpu_threads
 from ttm.policy.errors import options, require_at_least, require_some
 from ttm.policy.policy import Policy
 from ttm.policy.spec import PolicySpec, checkpoint_path, random_observation
-from ttm.training.bench.common import (
-    BenchCommand,
-    Cell,
-    Figures,
-    Report,
-    counted_step,
-    rows_table,
-)
+from ttm.training.bench.common import BenchCommand, Cell, Figures, Report, counted_step, rows_table
 from ttm.training.data import FeatureCache
 from ttm.training.losses import TrainingBatch
 from ttm.training.network import parameters_and_tokens

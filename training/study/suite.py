@@ -87,24 +87,13 @@ from ttm.training.train import assembled, train
 from ttm.training.trainer import Trainer
 
 OURS_OPTIONS = (
-    "write=ring",
-    "read=attend",
-    "process_memory=true",
-    "write_outputs=false",
-    "num_layers=1",
-    "process_size=4",
-    "gate_max_ticks=1000",
-    "sight=content",
-)
+    "write=ring", "read=attend", "process_memory=true", "write_outputs=false", "num_layers=1",
+    "process_size=4", "gate_max_ticks=1000", "sight=content",
+)  # fmt: skip
 """What ours differs in from the published machine."""
 COMMON = {
-    "process_size": 8,
-    "memory_size": 16,
-    "num_layers": 2,
-    "num_heads": 4,
-    "window": 32,
-    "bottleneck": 64,
-}
+    "process_size": 8, "memory_size": 16, "num_layers": 2, "num_heads": 4, "window": 32, "bottleneck": 64,
+}  # fmt: skip
 """Sizes of every core that has such fields: those of the tiny preset. A window of 32 ticks reaches
 back over a gap of 15, but not over one of 45."""
 OWN: dict[str, dict[str, Any]] = {

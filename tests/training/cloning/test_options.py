@@ -16,7 +16,9 @@ from ttm.policy import UserError, load_checkpoint
 from ttm.policy.config import ActionHeadConfig
 from ttm.training.cli import parse
 from ttm.training.options import (
+    FIRST_SKILL_STEPS,
     PLACES,
+    SEEING_STEPS,
     AugmentationConfig,
     InputDropoutConfig,
     KeepingConfig,
@@ -195,3 +197,27 @@ def test_the_action_head_can_be_chosen_and_a_checkpoints_head_stays(
 def test_wrong_head_options_are_told(command: Make, option: str, message: str) -> None:
     with pytest.raises(UserError, match=message):
         command(head_options=(option,)).run()
+
+
+FROZEN = ["--vision-weights", "shipped", "--freeze-vision"]
+
+
+@pytest.mark.parametrize(
+    ("words", "sees", "needed"),
+    [([], True, FIRST_SKILL_STEPS), ([], False, SEEING_STEPS), (FROZEN, True, SEEING_STEPS)],
+)
+def test_a_training_too_short_for_a_skill_gets_the_remedy(
+    words: list[str], sees: bool, needed: int
+) -> None:
+    told = parsed(*words, "--minutes", "5").too_short(40, 7.4, sees)
+    assert told.startswith("40 steps of 7.4 s are too few")
+    remedy, _, quicker = told.partition("; quicker: ")
+    assert remedy.endswith(f"--steps {needed}, or --minutes {math.ceil(needed * 7.4 / 60)}")
+    assert quicker.split() == (FROZEN if sees and not words else [])
+
+
+def test_a_training_that_is_long_enough_or_fine_tunes_gets_no_remark() -> None:
+    assert not parsed().too_short(FIRST_SKILL_STEPS, 1.0, sees=True)
+    assert not parsed(*FROZEN).too_short(SEEING_STEPS, 1.0, sees=True)
+    assert parsed().too_short(SEEING_STEPS, 1.0, sees=True)
+    assert not parsed("--init", "shipped").too_short(1, 1.0, sees=True)

@@ -29,6 +29,7 @@ def test_what_is_trained_on_what_and_how_long_is_told(
         "a validation: about",
         "; 3 of them",
         "the whole training: about 1,000 steps in",
+        "note: 1000 steps of",
     ):
         assert words in told
     assert re.search(r"^vision: [\d,]+ parameters$", told, re.M)

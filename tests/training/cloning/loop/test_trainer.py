@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -178,6 +179,7 @@ def test_a_validation_error_that_is_not_finite_is_not_written(
         (0.9, 0.9, 8, "no better than no policy"),
         (0.3, 0.2, 8, "still falling"),
         (0.3, 0.1, 4, "more demonstrations"),
+        (0.3, 0.1, 8, "more demonstrations"),  # the last step of a cosine is nearly always the best
         (0.3, 0.2, 4, "ttm collect --policy"),
     ],
 )
@@ -197,3 +199,41 @@ def test_the_end_says_what_was_reached_and_what_helps_next(
     evaluate = "ttm evaluate --checkpoint runs/mine/best.safetensors --out runs/mine/evaluation"
     assert command == f"next: {evaluate}"
     assert outcome({"step": 8}, 0, Path("runs/mine")) == command
+    short = outcome(found, best_step, Path("runs/mine"), "8 steps are too few").splitlines()[0]
+    assert ("8 steps are too few" in short) == ("no better" in advice)
+
+
+def test_a_training_that_is_too_short_says_so_in_its_first_steps(
+    command: Make, capsys: pytest.CaptureFixture[str]
+) -> None:
+    training = command(steps=5)
+    training.run()
+    told = capsys.readouterr().err
+    assert re.search(
+        r"^note: 5 steps of [\d.e-]+ s are too few .* --minutes \d+; quicker", told, re.M
+    )
+    assert told.index("are too few") < told.index("step 5: validation error")
+    replace(training, steps=9, resume=True, resume_anyway=True).run()
+    assert "note: 9 steps of" in capsys.readouterr().err
+    tuned = replace(training, out=training.out / "tuned", init=training.out / "last.safetensors")
+    tuned.run()
+    assert "too few" not in capsys.readouterr().err, "it knows a skill already"
+
+
+def test_the_time_of_a_step_is_without_validations(
+    command: Make, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    now_s, whole, evaluate = [0.0], Trainer._train_step, Trainer.evaluate
+
+    def takes(seconds: float, call: Callable[..., Any]) -> Callable[..., Any]:
+        def timed(*args: Any) -> Any:
+            now_s[0] += seconds
+            return call(*args)
+
+        return timed
+
+    monkeypatch.setattr("ttm.training.trainer.time", SimpleNamespace(monotonic=lambda: now_s[0]))
+    monkeypatch.setattr(Trainer, "_train_step", takes(2.0, whole))
+    monkeypatch.setattr(Trainer, "evaluate", takes(100.0, evaluate))
+    command(steps=8, validations=8).run()
+    assert "note: 8 steps of 2 s are too few" in capsys.readouterr().err
