@@ -72,7 +72,6 @@ COMMANDS = {
     "bench loader": "ttm.training.bench.loader:BenchLoaderCommand",
     "study copy": "ttm.training.study.copy:StudyCopyCommand",
     "study chunks": "ttm.training.study.chunks:StudyChunksCommand",
-    "study listops": "ttm.training.study.listops:StudyListopsCommand",
     "study babyai": "ttm.training.study.babyai:StudyBabyaiCommand",
     "study memory": "ttm.training.study.memory:StudyMemoryCommand",
     "study suite": "ttm.training.study.suite:StudySuiteCommand",
