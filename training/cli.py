@@ -69,7 +69,6 @@ COMMANDS = {
     "bench drift": "ttm.training.bench.drift:BenchDriftCommand",
     "bench sim": "ttm.training.bench.sim:BenchSimCommand",
     "bench ros": "ttm.training.bench.ros:BenchRosCommand",
-    "bench loader": "ttm.training.bench.loader:BenchLoaderCommand",
     "study copy": "ttm.training.study.copy:StudyCopyCommand",
     "study chunks": "ttm.training.study.chunks:StudyChunksCommand",
     "study babyai": "ttm.training.study.babyai:StudyBabyaiCommand",
