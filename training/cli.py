@@ -74,6 +74,7 @@ COMMANDS = {
     "study babyai": "ttm.training.study.babyai:StudyBabyaiCommand",
     "study memory": "ttm.training.study.memory:StudyMemoryCommand",
     "study suite": "ttm.training.study.suite:StudySuiteCommand",
+    "study peers": "ttm.training.study.peers:StudyPeersCommand",
     "study mikasa": "ttm.training.study.mikasa:StudyMikasaCommand",
 }
 """Name -> where its class is, as "module:Class"."""
