@@ -19,16 +19,19 @@ in the same proportion; batches of 4, not 16; actions from -1 to 1.
 
 from __future__ import annotations
 
+import ctypes
 import json
 import math
 import os
 import resource
 import shutil
+import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import cached_property
 from importlib.util import find_spec
 from itertools import islice, product
 from pathlib import Path
@@ -122,9 +125,14 @@ class InstructedActor:
 
     def __init__(self, checkpoint: Path, lesson: Lesson) -> None:
         """checkpoint: a file of robomimic, or a folder of LeRobot."""
-        self._lesson, self._is_scaled = lesson, checkpoint.is_file()
+        self._checkpoint, self._lesson = checkpoint, lesson
+        self._is_scaled = checkpoint.is_file()
+
+    @cached_property
+    def peer(self) -> Any:
+        """The `LerobotActor` or `RobomimicActor`, loaded when it is first needed."""
         kind = RobomimicActor if self._is_scaled else LerobotActor
-        self.peer: Any = kind(str(checkpoint), lesson.told)
+        return kind(str(self._checkpoint), self._lesson.told)
 
     def reset(self, instruction: str) -> None:
         """Begin an episode."""
@@ -327,14 +335,16 @@ class StudyPeersCommand:
         if checkpoint is None:
             raise UserError(f"{folder.path} has no checkpoint any more; delete this folder")
         given: dict[str, Any] = {"episodes": self.episodes, "env": self.env, "label": label}
-        if learner.form == "ttm":
-            runner: Any = PolicyRunner.from_checkpoint(checkpoint, spec=lesson.robot)
-            network = runner.policy
-        else:
-            actor = InstructedActor(checkpoint, lesson)
-            runner, network = ActorRunner(actor, lesson.robot), actor.peer.policy
+        actor = None if learner.form == "ttm" else InstructedActor(checkpoint, lesson)
+        if actor:
             given |= {"policy": SHIPPED, "actor": actor}
         if is_new:
+            runner: Any = (
+                ActorRunner(actor, lesson.robot)
+                if actor
+                else PolicyRunner.from_checkpoint(checkpoint)
+            )
+            network = actor.peer.policy if actor else runner.policy
             module = network if isinstance(network, nn.Module) else network.policy.nets
             size, ticks = sum(p.numel() for p in module.parameters()), latencies_ms(runner, lesson)
             row = replace(row, parameters=size, tick_ms=median(ticks), longest_tick_ms=max(ticks))
@@ -375,7 +385,7 @@ class StudyPeersCommand:
 
 
 def run_limited(arguments: Sequence[str], out: Path, limit_s: float) -> tuple[float, int]:
-    """Run Python on one thread, for `limit_s` seconds of the CPU at most.
+    """Run Python on one thread for `limit_s` seconds of the CPU at most, and no longer than this process.
 
     Returns the seconds it took, and its exit code. out: its folder, beside which the log is written.
     """
@@ -384,6 +394,9 @@ def run_limited(arguments: Sequence[str], out: Path, limit_s: float) -> tuple[fl
         usage = resource.getrusage(resource.RUSAGE_CHILDREN)
         return usage.ru_utime + usage.ru_stime
 
+    kernel = ctypes.CDLL(
+        None
+    )  # prctl(PR_SET_PDEATHSIG): the kernel ends a process when its parent is gone
     hub, before = out.with_name("hub"), children_s()  # hub: the cache of Hugging Face's libraries
     own = {
         "OMP_NUM_THREADS": "1",
@@ -392,9 +405,12 @@ def run_limited(arguments: Sequence[str], out: Path, limit_s: float) -> tuple[fl
         "HF_HOME": str(hub),
     }
     with out.with_suffix(".log").open("wb") as log:
-        streams: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": log, "stderr": log}
-        command, environment = [sys.executable, *arguments], {**os.environ, **own}
-        process = subprocess.Popen(command, env=environment, **streams)
+        given: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": log, "stderr": log}
+        given |= {
+            "env": {**os.environ, **own},
+            "preexec_fn": lambda: kernel.prctl(1, signal.SIGKILL),
+        }
+        process = subprocess.Popen([sys.executable, *arguments], **given)
         try:
             if math.isfinite(limit_s):
                 resource.prlimit(process.pid, resource.RLIMIT_CPU, (math.ceil(limit_s),) * 2)

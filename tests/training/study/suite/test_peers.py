@@ -187,8 +187,8 @@ def test_a_peer_sees_the_instruction_and_acts_in_its_own_range(command: Make) ->
         def act(self, observation: Any) -> np.ndarray:
             return -observation["instruction"][:1].repeat(2)
 
-    actor = InstructedActor.__new__(InstructedActor)
-    actor.peer, actor._lesson, actor._is_scaled = Still(), lesson, True
+    actor = InstructedActor(lesson.place("robomimic"), lesson)  # a file, as robomimic's checkpoints
+    actor.peer = Still()
     actor.reset(lesson.instructions[0])
     low = lesson.centre - lesson.half
     np.testing.assert_allclose(actor.act({}), low, rtol=1e-5)
