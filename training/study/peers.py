@@ -177,6 +177,12 @@ def lerobot(kind: str, **changes: Any) -> Command:
     return command
 
 
+ONE_THREAD = """import runpy, torch
+torch.set_num_threads = print
+runpy.run_module("robomimic.scripts.train", run_name="__main__", alter_sys=True)"""
+"""Runs robomimic's trainer, which asks for two threads of its own accord, on one."""
+
+
 def robomimic(lesson: Lesson, out: Path, steps: int, seed: int) -> list[str]:
     """Return how robomimic's trainer is called."""
     crop, spec = round(76 / 84 * min(each.height for each in lesson.robot.cameras)), lesson.told
@@ -197,7 +203,7 @@ def robomimic(lesson: Lesson, out: Path, steps: int, seed: int) -> list[str]:
             "rgb": {"obs_randomizer_class": "CropRandomizer", "obs_randomizer_kwargs": crops}}},
     }  # fmt: skip
     write_json(out.with_suffix(".json"), values)
-    return ["-m", "robomimic.scripts.train", "--config", str(out.with_suffix(".json"))]
+    return ["-c", ONE_THREAD, "--config", str(out.with_suffix(".json"))]
 
 
 class Learner(NamedTuple):
@@ -236,7 +242,7 @@ class Row:
     task: str
     seed: int
     steps: int = 0
-    step_s: float = 0.0  # CPU seconds of a step, by the pilots
+    step_s: float = 0.0  # CPU seconds of a step; by the pilots if it ended early
     cpu_s: float = 0.0  # of the training
     ended_early: bool = False
     parameters: int = 0
@@ -371,7 +377,8 @@ class StudyPeersCommand:
             factor = min(20.0, max(2.0, 1.2 * PILOT * budget_s / max(taken_s, 0.01)))
             many = few + SAVES * math.ceil((many - few) * factor / SAVES)
         step_s = taken_s / (many - few)
-        steps = int((MARGIN * budget_s - max(0.0, short_s - few * step_s)) / step_s)
+        start_s = max(0.0, short_s - few * step_s)
+        steps = int((MARGIN * budget_s - start_s) / step_s)
         steps -= steps % SAVES
         if steps < SAVES:
             raise UserError(f"{label}: {few} steps take {short_s:.0f} s; give more --minutes")
@@ -381,6 +388,7 @@ class StudyPeersCommand:
         for path in out.rglob("*") if learner.form != "ttm" else ():
             if path.is_file() and kept not in (path, *path.parents):
                 path.unlink()  # older checkpoints and the states of optimisers
+        step_s = step_s if ended else (cpu_s - start_s) / steps
         return replace(row, steps=steps, step_s=step_s, cpu_s=cpu_s, ended_early=ended)
 
 
@@ -398,12 +406,7 @@ def run_limited(arguments: Sequence[str], out: Path, limit_s: float) -> tuple[fl
         None
     )  # prctl(PR_SET_PDEATHSIG): the kernel ends a process when its parent is gone
     hub, before = out.with_name("hub"), children_s()  # hub: the cache of Hugging Face's libraries
-    own = {
-        "OMP_NUM_THREADS": "1",
-        "OMP_THREAD_LIMIT": "1",
-        "HF_HUB_OFFLINE": "1",
-        "HF_HOME": str(hub),
-    }
+    own = {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "HF_HOME": str(hub)}
     with out.with_suffix(".log").open("wb") as log:
         given: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": log, "stderr": log}
         given |= {
