@@ -107,7 +107,8 @@ class Lesson:
         def told() -> Iterator[Recording]:
             for each in recordings:
                 rows = np.tile(self.vector(each.instruction), (len(each.actions), 1))
-                vectors, actions = {**each.vectors, INSTRUCTION: rows}, each.actions
+                vectors = {**each.vectors, INSTRUCTION: rows}
+                actions: Array = each.actions
                 if form == "robomimic":
                     actions = (actions - self.centre) / self.half
                 yield each if ours else replace(each, actions=actions, vectors=vectors)
@@ -365,7 +366,7 @@ class StudyPeersCommand:
             """Return the CPU time of a new training, and whether it was ended at `limit_s`."""
             shutil.rmtree(out, ignore_errors=True)
             cpu_s, code = run_limited(learner.command(lesson, out, steps, row.seed), out, limit_s)
-            ended = code < 0 and cpu_s > MARGIN * limit_s
+            ended = code == -signal.SIGXCPU
             if (code and not ended) or not learner.checkpoint(out):
                 raise UserError(f"{label}: the training failed; see {out.with_suffix('.log')}")
             return cpu_s, ended
@@ -416,7 +417,8 @@ def run_limited(arguments: Sequence[str], out: Path, limit_s: float) -> tuple[fl
         process = subprocess.Popen([sys.executable, *arguments], **given)
         try:
             if math.isfinite(limit_s):
-                resource.prlimit(process.pid, resource.RLIMIT_CPU, (math.ceil(limit_s),) * 2)
+                soft = math.ceil(limit_s)  # SIGXCPU; SIGKILL for who ignores it
+                resource.prlimit(process.pid, resource.RLIMIT_CPU, (soft, soft + 2))
             code = process.wait()
             return children_s() - before, code
         finally:
