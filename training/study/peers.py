@@ -39,6 +39,7 @@ from statistics import fmean, median
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
+from filelock import FileLock
 from torch import nn
 from tyro.conf import Suppress
 
@@ -105,7 +106,8 @@ class Lesson:
         ours, place = form == "ttm", self.place(form)
 
         def told() -> Iterator[Recording]:
-            for each in recordings:
+            for recording in recordings:
+                each = replace(recording, masks=frozenset())
                 rows = np.tile(self.vector(each.instruction), (len(each.actions), 1))
                 vectors = {**each.vectors, INSTRUCTION: rows}
                 actions: Array = each.actions
@@ -293,7 +295,8 @@ class StudyPeersCommand:
                 raise UserError(f"{package} is not installed; {remedy}")
         self._keep_terms(make_folder(self.out) / "terms.json")
         facts = inspect_env(self.env)
-        lessons = {task: self._lesson(facts, task) for task in facts.choose(self.task)}
+        with FileLock(self.out / ".lock"):
+            lessons = {task: self._lesson(facts, task) for task in facts.choose(self.task)}
         for seed, task, name in product(self.seeds, lessons, self.policy):
             folder = RunFolder(self.out / task / name / f"seed_{seed}")
             with folder.claimed() as mine:
