@@ -42,7 +42,7 @@ class LerobotActor:
         try:
             config = configs.PreTrainedConfig.from_pretrained(folder)
             kind = factory.get_policy_class(config.type)
-            self._policy = kind.from_pretrained(folder, config=config)
+            self.policy = kind.from_pretrained(folder, config=config)
             device = {"device_processor": {"device": str(config.device)}}
             self._before, self._after = factory.make_pre_post_processors(
                 config, pretrained_path=folder, preprocessor_overrides=device
@@ -63,7 +63,7 @@ class LerobotActor:
     def reset(self, instruction: str) -> None:
         """Begin an episode."""
         self._instruction = instruction
-        for each in (self._policy, self._before, self._after):
+        for each in (self.policy, self._before, self._after):
             each.reset()
 
     def act(self, observation: Observation) -> Array:
@@ -73,9 +73,9 @@ class LerobotActor:
             state = np.concatenate([observation[name] for name in self._vectors])
             seen["observation.state"] = state.astype(np.float32)
         batch = self._prepare.prepare_observation_for_inference(
-            seen, self._policy.config.device, self._instruction
+            seen, self.policy.config.device, self._instruction
         )
-        action = self._after(self._policy.select_action(self._before(batch)))
+        action = self._after(self.policy.select_action(self._before(batch)))
         return np.asarray(action[0].numpy(), np.float32)
 
 
@@ -94,7 +94,7 @@ class RobomimicActor:
         files = _load("robomimic", file, "robomimic.utils.file_utils")
         self._utils = _load("robomimic", file, "robomimic.utils.obs_utils")
         try:
-            self._policy, about = files.policy_from_checkpoint(ckpt_path=file)
+            self.policy, about = files.policy_from_checkpoint(ckpt_path=file)
         except (OSError, ValueError, KeyError, AttributeError) as error:
             raise UserError(f"{file} is no policy of robomimic ({first_line(error)})") from error
         shapes = about["shape_metadata"]
@@ -110,10 +110,10 @@ class RobomimicActor:
 
     def reset(self, instruction: str) -> None:
         """Begin an episode."""
-        self._policy.start_episode()
+        self.policy.start_episode()
 
     def act(self, observation: Observation) -> Array:
         """Return the action, (A,), of this tick."""
         seen = {name: np.array(observation[name]) for name in self._names}
-        action: Array = self._policy(self._utils.process_obs_dict(seen))
+        action: Array = self.policy(self._utils.process_obs_dict(seen))
         return action

@@ -69,13 +69,12 @@ COMMANDS = {
     "bench drift": "ttm.training.bench.drift:BenchDriftCommand",
     "bench sim": "ttm.training.bench.sim:BenchSimCommand",
     "bench ros": "ttm.training.bench.ros:BenchRosCommand",
-    "bench loader": "ttm.training.bench.loader:BenchLoaderCommand",
     "study copy": "ttm.training.study.copy:StudyCopyCommand",
     "study chunks": "ttm.training.study.chunks:StudyChunksCommand",
-    "study listops": "ttm.training.study.listops:StudyListopsCommand",
     "study babyai": "ttm.training.study.babyai:StudyBabyaiCommand",
     "study memory": "ttm.training.study.memory:StudyMemoryCommand",
     "study suite": "ttm.training.study.suite:StudySuiteCommand",
+    "study peers": "ttm.training.study.peers:StudyPeersCommand",
     "study mikasa": "ttm.training.study.mikasa:StudyMikasaCommand",
 }
 """Name -> where its class is, as "module:Class"."""

@@ -307,17 +307,24 @@ class RunFolder:
         return result if result["finished"] else None
 
     def evaluation(
-        self, place: Path, task: str, condition: Condition, *, episodes: int, **given: Any
+        self,
+        place: Path,
+        task: str,
+        condition: Condition,
+        *,
+        episodes: int,
+        policy: str | None = None,
+        **given: Any,
     ) -> Evaluation:
         """Return the evaluation of the last step's policy that `place` holds; make it if it is not there.
 
-        given: as of `evaluate_conditions`.
+        policy: None for `checkpoint`. given: as of `evaluate_conditions`.
         """
         if (place / RESULT_FILE).exists():
             known = load_evaluation(place)
             if (known.first_seed, known.tasks[task].episodes) == (0, episodes):
                 return known
-        policy = str(self.checkpoint)
+        policy = policy or str(self.checkpoint)
         (made,) = evaluate_conditions(policy, task, {condition: None}, episodes=episodes, **given)
         made.save(place)
         print_progress(f"{given['label']}: {made.tasks[task]} ({condition.folder})")

@@ -178,6 +178,18 @@ def holm(p_values: Sequence[float]) -> list[float]:
     return found
 
 
+def difference_rows(compared: Mapping[tuple[Any, ...], Difference]) -> list[list[Any]]:
+    """Return what is compared, difference, counts, corrected p and differences by seed of each."""
+    corrected, rows = iter(holm([found.test.p_value for found in compared.values()])), []
+    for what, found in compared.items():
+        value, low, high = (100 * each for each in (found.value, *found.interval))
+        difference = f"{value:+.1f} ({low:+.1f} to {high:+.1f})"
+        counts = found.test.only_first, found.test.only_second, p_text(next(corrected))
+        by_seed = " ".join(f"{100 * each:+.0f}" for _, each in sorted(found.by_seed.items()))
+        rows.append([*what, difference, *counts, by_seed])
+    return rows
+
+
 NOTES = """\
 Each cell: right choices of all episodes, in %, with Wilson's 95 % interval over the episodes. It does
 not say how much another training would differ; for that see the differences by seed. To choose nothing
@@ -265,15 +277,12 @@ class Report:
             for ours in [self._select(OURS, gap, LIVE, task)]
             if (found := paired_difference(ours, self._select(variant, gap, LIVE, task)))
         }
-        corrected, rows = iter(holm([found.test.p_value for found in compared.values()])), []
-        for (variant, gap), found in compared.items():
-            value, low, high = (100 * each for each in (found.value, *found.interval))
-            difference = f"{value:+.1f} ({low:+.1f} to {high:+.1f})"
-            counts = found.test.only_first, found.test.only_second, p_text(next(corrected))
-            by_seed = " ".join(f"{100 * each:+.0f}" for _, each in sorted(found.by_seed.items()))
-            rows.append([variant, gap, difference, *counts, by_seed])
         columns = ["ours against", "gap", "difference", "only ours", "only it", "p", "by seed"]
-        return _table(f"Paired differences of right choices, in points, {title}", columns, rows)
+        return _table(
+            f"Paired differences of right choices, in points, {title}",
+            columns,
+            difference_rows(compared),
+        )
 
     def _probes(self) -> TitledTable:
         others = [probe for probe in self.probes if probe != LIVE]
