@@ -15,11 +15,10 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import KW_ONLY, InitVar, dataclass, field, replace
 from math import gcd
 from pathlib import Path
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 import torch
-from lightning.fabric import Fabric
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
@@ -48,6 +47,9 @@ from ttm.training.frozen_vision import EpisodeFeatures, tick_codes
 from ttm.training.losses import RecallTargets, TrainingBatch
 from ttm.training.options import AugmentationConfig, InputDropoutConfig, LossConfig, TrainOptions
 from ttm.training.resume import read_header
+
+if TYPE_CHECKING:  # its import takes seconds, in each worker process
+    from lightning.fabric import Fabric
 from ttm.training.run_log import resume_path
 
 Order = TypeVar("Order")

@@ -184,26 +184,27 @@ def _choice(group: str, words: Sequence[str]) -> Any:
     """Return the type from which tyro makes one sub-command for each command of a group.
 
     words: what the command line goes on with. The command that it names is imported and explains
-    itself; of the others, the list shows one sentence. A script for the completion of a shell has all.
+    itself; if it names none, a list shows a sentence of each. The completion of a shell needs all.
     """
     every = any(word.startswith("--tyro-") for word in words)
+    named = words and any(f"{name} ".startswith(f"{group}{words[0]} ") for name in COMMANDS)
     found: dict[str, Any] = {}
     for name, where in COMMANDS.items():
         first, _, rest = name.removeprefix(group).lstrip().partition(" ")
         if not name.startswith(group) or first in found:
             continue
-        chosen = every or first in words[:1]
-        if rest:
+        if not every and first not in words[:1]:
+            purpose = "" if named else _members(first) if rest else _summary(where)
+            found[first] = Annotated[_NotChosen, subcommand(first, description=purpose)]
+        elif rest:
             found[first] = Annotated[
-                _group(first, words if every else words[1:] if chosen else ()), subcommand(first)
+                _group(first, words if every else words[1:]), subcommand(first)
             ]
-        elif chosen:
+        else:
             kind = join_help_lines(_load(name, where))
             defaults = kind.defaults(words[1:]) if hasattr(kind, "defaults") else None
             given = {} if defaults is None else {"default": defaults}
             found[first] = Annotated[kind, subcommand(first, **given)]
-        else:
-            found[first] = Annotated[_NotChosen, subcommand(first, description=_summary(where))]
     close = get_close_matches(words[0], found, n=1) if words and words[0] not in found else []
     if close and not every:
         raise UserError(
@@ -245,14 +246,19 @@ def _summary(where: str) -> str:
     return " ".join((ast.get_docstring(kind) or "").partition("\n\n")[0].split())
 
 
+def _members(group: str) -> str:
+    """Return what a group is for, and the names of its commands."""
+    names = ", ".join(key.partition(" ")[2] for key in COMMANDS if key.startswith(f"{group} "))
+    return f"{GROUPS[group].rstrip('.')}: {names}."
+
+
 def _group(name: str, words: Sequence[str]) -> type[Any]:
     """Return a command that runs the one of the group that was chosen."""
-    names = ", ".join(key.partition(" ")[2] for key in COMMANDS if key.startswith(f"{name} "))
     return make_dataclass(
         f"{name.title()}Command",
         [("command", Annotated[_choice(f"{name} ", words), arg(name="")])],
         namespace={
-            "__doc__": f"{GROUPS[name].rstrip('.')}: {names}.",
+            "__doc__": _members(name),
             "run": lambda self: self.command.run(),
         },
         frozen=True,

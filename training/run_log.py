@@ -8,12 +8,10 @@ import time
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from lightning.fabric.loggers import CSVLogger, Logger, TensorBoardLogger
-from lightning.pytorch.loggers import WandbLogger
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from torch import Tensor
@@ -24,6 +22,9 @@ from ttm.policy.policy import Policy
 from ttm.training.console import make_folder, say
 from ttm.training.distributed import Processes
 from ttm.training.options import LoggerName
+
+if TYPE_CHECKING:  # its import takes seconds
+    from lightning.fabric.loggers import Logger
 
 BEST, LAST, RESULT, CONFIG = "best.safetensors", "last.safetensors", "result.json", "run.yaml"
 LOGS = ("tensorboard", "csv", "wandb")
@@ -36,6 +37,9 @@ LINE_EVERY_S = 30.0
 
 def open_logger(name: LoggerName, out: Path, first_step: int = 0) -> Logger:
     """Return the logger of that name, whose files are in the folder OUT/`name`."""
+    from lightning.fabric.loggers import CSVLogger, TensorBoardLogger
+    from lightning.pytorch.loggers import WandbLogger
+
     if name == "tensorboard":
         # Events of later steps are those of a training that was cut off after it had saved.
         return TensorBoardLogger(out, name=name, version="", purge_step=first_step)
@@ -88,7 +92,7 @@ class RunLog:
         self.bar.stop()
         for logger in self.loggers:
             logger.finalize("success" if error is None else "failed")
-            if isinstance(logger, WandbLogger):
+            if hasattr(logger, "log_image"):  # Weights & Biases
                 logger.experiment.finish(exit_code=0 if error is None else 1)
 
     def restart_clock(self) -> None:
@@ -133,10 +137,10 @@ class RunLog:
             rows = [torch.cat(list(window), dim=2) for window in frames[:4].cpu()]
             name, image = f"augmented/{camera}", torch.cat(rows, dim=1)
             for logger in self.loggers:  # a table of numbers takes none
-                if isinstance(logger, TensorBoardLogger):
-                    logger.experiment.add_image(name, image, step)
-                elif isinstance(logger, WandbLogger):
+                if hasattr(logger, "log_image"):  # Weights & Biases
                     logger.log_image(name, [np.asarray(image.permute(1, 2, 0))], step)
+                elif hasattr(logger.experiment, "add_image"):  # TensorBoard
+                    logger.experiment.add_image(name, image, step)
 
     def write_validation(self, step: int, found: Mapping[str, Any]) -> None:
         """Write the errors on held-out episodes, by predictor, as `ActionErrors` has them."""

@@ -11,10 +11,10 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 import tyro
-from lightning.fabric import Fabric
 from rich.console import Console
 
 from ttm.datasets.console import track
@@ -55,6 +55,9 @@ from ttm.training.run_log import CONFIG, LAST, RunLog, open_logger, prepare_fold
 from ttm.training.runtime import keep_freed_memory
 from ttm.training.trainer import Trainer
 from ttm.training.validation import EpisodeErrors
+
+if TYPE_CHECKING:  # its import takes seconds
+    from lightning.fabric import Fabric
 
 
 @dataclass(frozen=True)
