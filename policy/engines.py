@@ -209,10 +209,11 @@ class OpenVinoEngine(Engine):
         self._decode = policy.decode_chunk
         self._layout = TickLayout.of(policy, state)
         example = self._layout.flatten(inputs, state)
-        tick = TickModule(copy.deepcopy(policy), self._layout).eval().requires_grad_(False)
+        tick = TickModule(copy.deepcopy(policy), self._layout).eval()
         traced = trace(tick, example)
         self._model = CompiledModule(traced, example, precision=precision)
-        require_agreement(self._model, traced, policy, self._layout, precision)
+        with torch.jit.optimized_execution(False):  # to optimise takes longer than two ticks
+            require_agreement(self._model, traced, policy, self._layout, precision)
         self._warm_up(policy)
 
     def step(self, inputs: PolicyInputs, state: CoreState) -> tuple[Tensor, CoreState]:
