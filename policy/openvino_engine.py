@@ -38,7 +38,7 @@ class CompiledModule:
 
     def __init__(
         self,
-        module: nn.Module | torch.jit.ScriptFunction[..., Any],
+        module: nn.Module | torch.jit.ScriptFunction[Any, Any],
         example: Sequence[Tensor],
         *,
         precision: Precision = "float32",
@@ -102,7 +102,7 @@ class PlanarPointwise(nn.Module):
         return mixed.reshape(x.shape[0], -1, *x.shape[2:])
 
 
-def trace(module: nn.Module, example: Sequence[Tensor]) -> torch.jit.ScriptFunction[..., Any]:
+def trace(module: nn.Module, example: Sequence[Tensor]) -> torch.jit.ScriptFunction[Any, Any]:
     """Trace a module to a function in TorchScript, from which OpenVINO compiles it.
 
     `module` itself is changed where OpenVINO needs it, and learns no more; pass a copy.
@@ -118,7 +118,7 @@ def trace(module: nn.Module, example: Sequence[Tensor]) -> torch.jit.ScriptFunct
         warnings.simplefilter("ignore", torch.jit.TracerWarning)
         warnings.filterwarnings("ignore", r"`?torch\.jit\.", DeprecationWarning)
         options = {"strict": False, "check_trace": False}
-        return torch.jit.trace(run, tuple(example), **options)  # type: ignore[no-untyped-call, no-any-return]
+        return torch.jit.trace(run, tuple(example), **options)  # type: ignore[no-untyped-call]
 
 
 def _replace_group_norms(module: nn.Module) -> None:

@@ -201,7 +201,7 @@ def _choice(group: str, words: Sequence[str]) -> Any:
                 _group(first, words if every else words[1:]), subcommand(first)
             ]
         else:
-            kind = join_help_lines(_load(name, where))
+            kind = join_help_lines(_load(name, where))  # type: ignore[arg-type]
             defaults = kind.defaults(words[1:]) if hasattr(kind, "defaults") else None
             given = {} if defaults is None else {"default": defaults}
             found[first] = Annotated[kind, subcommand(first, **given)]
