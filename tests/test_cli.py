@@ -327,9 +327,15 @@ except SystemExit:
     assert (lines[0], lines[-1]) == (f"ttm {version('ttm-policy-stack')}", "0 []")
 
 
-def test_trainings_are_understood_before_lightning_is_imported() -> None:
-    """It takes seconds, also in the worker processes of a training."""
-    code = "import sys, ttm.training.train; assert not {'lightning', 'torch._dynamo'} & set(sys.modules)"
+def test_what_waits_for_others_loads_no_torch_and_what_reads_options_no_lightning() -> None:
+    """`ttm robot` runs as long as its nodes; worker processes of a training import its module."""
+    code = """
+import sys
+import ttm.training.robot.robot
+assert "torch" not in sys.modules
+import ttm.training.train
+assert not {"lightning", "torch._dynamo"} & set(sys.modules)
+"""
     subprocess.run([sys.executable, "-c", code], check=True)
 
 

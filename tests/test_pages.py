@@ -127,6 +127,9 @@ def test_the_cells_of_the_notebook_run(
     """In their order, with smaller numbers; a notebook in the repository holds no outputs."""
     pyplot = pytest.importorskip("matplotlib.pyplot")
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(
+        "ttm.sim.kitchen_env.KitchenEnv.render_px", 120
+    )  # films take longest to draw
     notebook = json.loads((ROOT / "training" / "first_steps.ipynb").read_text())
     names: dict[str, object] = {}
     for cell in notebook["cells"]:

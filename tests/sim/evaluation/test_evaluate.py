@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,10 +12,17 @@ import numpy as np
 import pytest
 
 from ttm.policy import UserError, save_checkpoint
-from ttm.sim import evaluate, load_evaluation
+from ttm.sim import KitchenEnv, evaluate, load_evaluation
 from ttm.sim.actors import untrained_policy
 from ttm.sim.evaluation import EvaluateCommand
 from ttm.sim.kitchen.spec import SPEC
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _small_films() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(KitchenEnv, "render_px", 120)
+        yield
 
 
 @pytest.fixture(scope="module")
