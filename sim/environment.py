@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
-from functools import cache
 from typing import Any, Protocol
 
 import gymnasium
@@ -219,9 +218,8 @@ class EnvFacts:
             raise UserError(f"environment '{self.name}' has no expert; give it a method expert()")
 
 
-@cache
 def inspect_env(name: str) -> EnvFacts:
-    """Make the environment of that Gymnasium ID, once in a process, and return what it says of itself."""
+    """Make the environment of that Gymnasium ID, and return what it says of itself."""
     with closing(make_env(name)) as env:
         groups = env.get_wrapper_attr("task_groups") if env.has_wrapper_attr("task_groups") else {}
         groups = {group: tuple(tasks) for group, tasks in groups.items()}
