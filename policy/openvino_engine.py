@@ -107,18 +107,13 @@ def trace(module: nn.Module, example: Sequence[Tensor]) -> torch.jit.ScriptFunct
 
     `module` itself is changed where OpenVINO needs it, and learns no more; pass a copy.
     """
-    _replace_group_norms(module)
-    module.requires_grad_(False)  # parameters become constants
-
-    def run(*inputs: Tensor) -> Any:
-        return module(*inputs)
-
+    _replace_group_norms(module.requires_grad_(False))
     with warnings.catch_warnings(), torch.no_grad():
         # The warnings that sizes become constants, which is correct, and that TorchScript is deprecated.
         warnings.simplefilter("ignore", torch.jit.TracerWarning)
         warnings.filterwarnings("ignore", r"`?torch\.jit\.", DeprecationWarning)
         options = {"strict": False, "check_trace": False}
-        return torch.jit.trace(run, tuple(example), **options)  # type: ignore[no-untyped-call]
+        return torch.jit.trace(lambda *x: module(*x), tuple(example), **options)  # type: ignore[no-untyped-call]
 
 
 def _replace_group_norms(module: nn.Module) -> None:

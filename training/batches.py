@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import KW_ONLY, InitVar, dataclass, field, replace
 from math import gcd
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -42,14 +42,11 @@ from ttm.policy.sight import ContentMemory
 from ttm.policy.spec import PolicySpec
 from ttm.sim.workers import usable_cores
 from ttm.training.augmentation import ImageChanges
-from ttm.training.distributed import Processes
+from ttm.training.distributed import Fabric, Processes
 from ttm.training.frozen_vision import EpisodeFeatures, tick_codes
 from ttm.training.losses import RecallTargets, TrainingBatch
 from ttm.training.options import AugmentationConfig, InputDropoutConfig, LossConfig, TrainOptions
 from ttm.training.resume import read_header
-
-if TYPE_CHECKING:  # its import takes seconds, in each worker process
-    from lightning.fabric import Fabric
 from ttm.training.run_log import resume_path
 
 Order = TypeVar("Order")

@@ -194,12 +194,11 @@ def _choice(group: str, words: Sequence[str]) -> Any:
         if not name.startswith(group) or first in found:
             continue
         if not every and first not in words[:1]:
-            purpose = "" if named else _members(first) if rest else _summary(where)
+            purpose = "" if named else _group(first, ()).__doc__ if rest else _summary(where)
             found[first] = Annotated[_NotChosen, subcommand(first, description=purpose)]
         elif rest:
-            found[first] = Annotated[
-                _group(first, words if every else words[1:]), subcommand(first)
-            ]
+            group_type = _group(first, words if every else words[1:])
+            found[first] = Annotated[group_type, subcommand(first)]
         else:
             kind = join_help_lines(_load(name, where))  # type: ignore[arg-type]
             defaults = kind.defaults(words[1:]) if hasattr(kind, "defaults") else None
@@ -246,19 +245,14 @@ def _summary(where: str) -> str:
     return " ".join((ast.get_docstring(kind) or "").partition("\n\n")[0].split())
 
 
-def _members(group: str) -> str:
-    """Return what a group is for, and the names of its commands."""
-    names = ", ".join(key.partition(" ")[2] for key in COMMANDS if key.startswith(f"{group} "))
-    return f"{GROUPS[group].rstrip('.')}: {names}."
-
-
 def _group(name: str, words: Sequence[str]) -> type[Any]:
     """Return a command that runs the one of the group that was chosen."""
+    names = ", ".join(key.partition(" ")[2] for key in COMMANDS if key.startswith(f"{name} "))
     return make_dataclass(
         f"{name.title()}Command",
         [("command", Annotated[_choice(f"{name} ", words), arg(name="")])],
         namespace={
-            "__doc__": _members(name),
+            "__doc__": f"{GROUPS[name].rstrip('.')}: {names}.",
             "run": lambda self: self.command.run(),
         },
         frozen=True,

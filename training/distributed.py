@@ -13,7 +13,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 from torch import Tensor, distributed, nn
@@ -23,8 +23,11 @@ from ttm.policy.cores.core import CoreState
 from ttm.policy.errors import UserError
 from ttm.training.options import TrainOptions
 
-if TYPE_CHECKING:  # its import takes seconds
+if TYPE_CHECKING:
     from lightning.fabric import Fabric
+    from lightning.fabric.loggers import Logger
+else:  # their import takes seconds, also in each worker process of a training
+    Fabric = Logger = Any
 
 Value = TypeVar("Value")
 

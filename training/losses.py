@@ -122,8 +122,7 @@ def cloning_losses(
     starts from the memory after its burn-in instead. recall: its weighted loss is a part of the
     sum, and its results are among those returned; the batch must have `recall_targets`. portions:
     of each of the `weight_sums` of a larger batch, the portion that is in `batch`, so that the losses
-    of its parts add up to its own; None for a whole batch. burn_in: `memory_after`, where that must
-    not be compiled with the rest, since it changes the mode of the policy.
+    of its parts add up to its own; None for a whole batch. burn_in: `memory_after`, perhaps not compiled.
     """
     if batch.burn_in:
         memory = (burn_in or memory_after)(policy, batch.at_ticks(slice(0, batch.burn_in)))

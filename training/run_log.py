@@ -8,7 +8,7 @@ import time
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -20,11 +20,8 @@ from ttm.policy.checkpoint import save_checkpoint
 from ttm.policy.errors import UserError
 from ttm.policy.policy import Policy
 from ttm.training.console import make_folder, say
-from ttm.training.distributed import Processes
+from ttm.training.distributed import Logger, Processes
 from ttm.training.options import LoggerName
-
-if TYPE_CHECKING:  # its import takes seconds
-    from lightning.fabric.loggers import Logger
 
 BEST, LAST, RESULT, CONFIG = "best.safetensors", "last.safetensors", "result.json", "run.yaml"
 LOGS = ("tensorboard", "csv", "wandb")

@@ -11,7 +11,6 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import torch
 import tyro
@@ -31,7 +30,7 @@ from ttm.training.batches import BatchSource, batch_source, reading_note
 from ttm.training.config_file import config_path
 from ttm.training.console import print_progress, say
 from ttm.training.data import Data, FeatureCache, open_data, predicted_statistics
-from ttm.training.distributed import Processes, launched, share_batch_norm, together
+from ttm.training.distributed import Fabric, Processes, launched, share_batch_norm, together
 from ttm.training.frozen_vision import freeze_vision
 from ttm.training.losses import RecallLoss, learn_memory, recalling_size
 from ttm.training.network import (
@@ -55,9 +54,6 @@ from ttm.training.run_log import CONFIG, LAST, RunLog, open_logger, prepare_fold
 from ttm.training.runtime import keep_freed_memory
 from ttm.training.trainer import Trainer
 from ttm.training.validation import EpisodeErrors
-
-if TYPE_CHECKING:  # its import takes seconds
-    from lightning.fabric import Fabric
 
 
 @dataclass(frozen=True)

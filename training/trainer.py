@@ -10,7 +10,7 @@ from contextlib import nullcontext
 from dataclasses import asdict
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -24,22 +24,13 @@ from ttm.policy.errors import UserError
 from ttm.policy.files import write_json
 from ttm.policy.policy import Policy
 from ttm.training.batches import BatchSource
-from ttm.training.distributed import Processes, shares
-from ttm.training.losses import (
-    RecallLoss,
-    TrainingBatch,
-    cloning_losses,
-    memory_after,
-    weight_sums,
-)
+from ttm.training.distributed import Fabric, Processes, shares
+from ttm.training.losses import RecallLoss, TrainingBatch, cloning_losses, memory_after, weight_sums
 from ttm.training.options import OptimizerConfig, TrainOptions
 from ttm.training.resume import TrainingProgress, load_memory, load_resume, save_resume
 from ttm.training.run_log import BEST, LAST, RESULT, RunLog, outcome, resume_path, save_step
 from ttm.training.runtime import Interruption
 from ttm.training.validation import EpisodeErrors
-
-if TYPE_CHECKING:  # its import takes seconds
-    from lightning.fabric import Fabric
 
 CALIBRATION_BATCHES = 8
 """Batches from which the statistics of BatchNorm are found for the averaged weights."""
@@ -87,7 +78,7 @@ class Trainer:
             quicker_on_cpu(self._trained)
         losses = _CloningLosses(self.policy, self.recall)
         if options.compile:  # the losses of a batch become one graph, with all ticks of a window
-            losses.burn_in = torch.compiler.disable(memory_after)
+            losses.burn = torch.compiler.disable(memory_after)  # changes the policy's mode
             losses.compile(backend=BACKEND)
         self._losses = fabric.strategy.setup_module(losses)
         decay = options.optimization.weight_decay
@@ -401,16 +392,14 @@ class _CloningLosses(nn.Module):
 
     def __init__(self, policy: Policy, recall: RecallLoss | None) -> None:
         super().__init__()
-        self.policy, self.recall, self.burn_in = policy, recall, memory_after
+        self.policy, self.recall, self.burn = policy, recall, memory_after
 
     def forward(
         self, batch: TrainingBatch, memory: CoreState | None, portions: Mapping[str, Tensor] | None
     ) -> tuple[dict[str, Tensor], CoreState]:
-        losses, memory = cloning_losses(
-            self.policy, batch, memory, self.recall, portions, self.burn_in
-        )
+        found, memory = cloning_losses(self.policy, batch, memory, self.recall, portions, self.burn)
         # No gradient flows beyond the batch, and no process waits for one.
-        return losses, {name: value.detach() for name, value in memory.items()}
+        return found, {name: value.detach() for name, value in memory.items()}
 
 
 class Clock:
