@@ -328,7 +328,7 @@ except SystemExit:
 
 
 def test_what_waits_for_others_loads_no_torch_and_what_reads_options_no_lightning() -> None:
-    """`ttm robot` runs as long as its nodes; worker processes of a training import its module."""
+    """`ttm robot` runs as long as its nodes, and a mistake in an option should be told at once."""
     code = """
 import sys
 import ttm.training.robot.robot

@@ -50,8 +50,8 @@ LAZY_IMPORTS: Mapping[str, str] = {
     "ttm.policy.language": "sentence-transformers takes seconds to import and is often not needed",
     "ttm.policy.export": "ONNX Runtime is an extra",
     "ttm.policy.engines": "OpenVINO is large, and not there for every machine and Python",
-    "ttm.training.distributed": "Lightning takes seconds to import, also in processes that do not train",
-    "ttm.training.run_log": "Lightning takes seconds to import, also in processes that do not train",
+    "ttm.training.distributed": "Lightning takes seconds to import, and only a training needs it",
+    "ttm.training.run_log": "Lightning takes seconds to import, and only a training needs it",
     "ttm.sim.kitchen.rendering": "importing mujoco fails where EGL is missing, and that is what it tries",
 }
 """Modules that may import within functions, and why."""

@@ -26,7 +26,7 @@ from ttm.training.options import TrainOptions
 if TYPE_CHECKING:
     from lightning.fabric import Fabric
     from lightning.fabric.loggers import Logger
-else:  # their import takes seconds, also in each worker process of a training
+else:  # their import takes seconds, and only a training that starts needs it
     Fabric = Logger = Any
 
 Value = TypeVar("Value")
