@@ -209,7 +209,7 @@ class OpenVinoEngine(Engine):
         self._decode = policy.decode_chunk
         self._layout = TickLayout.of(policy, state)
         example = self._layout.flatten(inputs, state)
-        tick = TickModule(copy.deepcopy(policy), self._layout).eval().requires_grad_(False)
+        tick = TickModule(copy.deepcopy(policy), self._layout).eval()
         traced = trace(tick, example)
         self._model = CompiledModule(traced, example, precision=precision)
         require_agreement(self._model, traced, policy, self._layout, precision)
@@ -235,7 +235,7 @@ def require_agreement(
     for seed in range(2):
         inputs = random_tick(policy, seed)
         made_action, *made_values = made(*layout.flatten(inputs, made_state))
-        with torch.inference_mode():
+        with torch.inference_mode(), torch.jit.optimized_execution(False):  # that takes longer
             action, *values = reference(*layout.flatten(inputs, state))
         made_state, state = layout.state(made_values), layout.state(values)
     errors = {"action": _relative_error(made_action, action)}

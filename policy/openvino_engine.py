@@ -38,7 +38,7 @@ class CompiledModule:
 
     def __init__(
         self,
-        module: nn.Module,
+        module: nn.Module | torch.jit.ScriptFunction[Any, Any],
         example: Sequence[Tensor],
         *,
         precision: Precision = "float32",
@@ -48,7 +48,7 @@ class CompiledModule:
 
         threads: None for the number of PyTorch's threads.
         """
-        traced = module if isinstance(module, torch.jit.ScriptModule) else trace(module, example)
+        traced = module if isinstance(module, torch.jit.ScriptFunction) else trace(module, example)
         try:
             model = openvino.convert_model(traced, example_input=tuple(example))
         except (RuntimeError, *FAILURES) as error:
@@ -102,18 +102,18 @@ class PlanarPointwise(nn.Module):
         return mixed.reshape(x.shape[0], -1, *x.shape[2:])
 
 
-def trace(module: nn.Module, example: Sequence[Tensor]) -> torch.jit.ScriptModule:
-    """Trace a module to TorchScript, from which OpenVINO compiles it.
+def trace(module: nn.Module, example: Sequence[Tensor]) -> torch.jit.ScriptFunction[Any, Any]:
+    """Trace a module to a function in TorchScript, from which OpenVINO compiles it.
 
-    `module` itself is changed where OpenVINO needs it; pass a copy.
+    `module` itself is changed where OpenVINO needs it, and learns no more; pass a copy.
     """
-    _replace_group_norms(module)
+    _replace_group_norms(module.requires_grad_(False))
     with warnings.catch_warnings(), torch.no_grad():
         # The warnings that sizes become constants, which is correct, and that TorchScript is deprecated.
         warnings.simplefilter("ignore", torch.jit.TracerWarning)
         warnings.filterwarnings("ignore", r"`?torch\.jit\.", DeprecationWarning)
         options = {"strict": False, "check_trace": False}
-        return torch.jit.trace(module, tuple(example), **options)  # type: ignore[no-untyped-call]
+        return torch.jit.trace(lambda *x: module(*x), tuple(example), **options)  # type: ignore[no-untyped-call]
 
 
 def _replace_group_norms(module: nn.Module) -> None:

@@ -140,7 +140,7 @@ class EvaluateCommand:
         """Evaluate, write result.json, report.html and the videos, and print the rates."""
         require_at_least(1, options(self, "episodes", "workers", "max_ticks"))
         require_at_least(0, options(self, "videos", "first_seed"))
-        varied = inspect_env(self.env).variants(self.vary)
+        varied = inspect_env(self.env).variants(self.vary) if self.vary else ("",)
         conditions = conditions_of(
             self.gap,
             self.probe,
@@ -223,8 +223,8 @@ def _evaluate(
     planned = {condition: _planned(command, condition) for condition in conditions}
     facts = inspect_env(command.env)
     names = facts.choose(tasks)
-    for option in dict.fromkeys(condition.needs_memory_task for condition in conditions):
-        require_memory_tasks(command.env, names, option)
+    needs = filter(None, (condition.needs_memory_task for condition in conditions))
+    require_memory_tasks(command.env, names, next(needs, None))
     first = command.first_seed
     films = range(first, first + command.videos)
     jobs = [

@@ -19,7 +19,6 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 import torch
-from lightning.fabric import Fabric
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
@@ -43,7 +42,7 @@ from ttm.policy.sight import ContentMemory
 from ttm.policy.spec import PolicySpec
 from ttm.sim.workers import usable_cores
 from ttm.training.augmentation import ImageChanges
-from ttm.training.distributed import Processes
+from ttm.training.distributed import Fabric, Processes
 from ttm.training.frozen_vision import EpisodeFeatures, tick_codes
 from ttm.training.losses import RecallTargets, TrainingBatch
 from ttm.training.options import AugmentationConfig, InputDropoutConfig, LossConfig, TrainOptions

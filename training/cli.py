@@ -183,26 +183,26 @@ def _choice(group: str, words: Sequence[str]) -> Any:
     """Return the type from which tyro makes one sub-command for each command of a group.
 
     words: what the command line goes on with. The command that it names is imported and explains
-    itself; of the others, the list shows one sentence. A script for the completion of a shell has all.
+    itself; if it names none, a list shows a sentence of each. The completion of a shell needs all.
     """
     every = any(word.startswith("--tyro-") for word in words)
+    named = words and any(f"{name} ".startswith(f"{group}{words[0]} ") for name in COMMANDS)
     found: dict[str, Any] = {}
     for name, where in COMMANDS.items():
         first, _, rest = name.removeprefix(group).lstrip().partition(" ")
         if not name.startswith(group) or first in found:
             continue
-        chosen = every or first in words[:1]
-        if rest:
-            found[first] = Annotated[
-                _group(first, words if every else words[1:] if chosen else ()), subcommand(first)
-            ]
-        elif chosen:
-            kind = join_help_lines(_load(name, where))
+        if not every and first not in words[:1]:
+            purpose = "" if named else _group(first, ()).__doc__ if rest else _summary(where)
+            found[first] = Annotated[_NotChosen, subcommand(first, description=purpose)]
+        elif rest:
+            group_type = _group(first, words if every else words[1:])
+            found[first] = Annotated[group_type, subcommand(first)]
+        else:
+            kind = join_help_lines(_load(name, where))  # type: ignore[arg-type]
             defaults = kind.defaults(words[1:]) if hasattr(kind, "defaults") else None
             given = {} if defaults is None else {"default": defaults}
             found[first] = Annotated[kind, subcommand(first, **given)]
-        else:
-            found[first] = Annotated[_NotChosen, subcommand(first, description=_summary(where))]
     close = get_close_matches(words[0], found, n=1) if words and words[0] not in found else []
     if close and not every:
         raise UserError(

@@ -13,24 +13,21 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
-from lightning.fabric import Fabric
-from lightning.fabric.plugins.environments import (
-    ClusterEnvironment,
-    LightningEnvironment,
-    SLURMEnvironment,
-    TorchElasticEnvironment,
-)
-from lightning.fabric.strategies import DDPStrategy
-from lightning.fabric.utilities.exceptions import MisconfigurationException
 from torch import Tensor, distributed, nn
 from torch.distributed.nn.functional import all_reduce
 
 from ttm.policy.cores.core import CoreState
 from ttm.policy.errors import UserError
 from ttm.training.options import TrainOptions
+
+if TYPE_CHECKING:
+    from lightning.fabric import Fabric
+    from lightning.fabric.loggers import Logger
+else:  # their import takes seconds, and only a training that starts needs it
+    Fabric = Logger = Any
 
 Value = TypeVar("Value")
 
@@ -192,6 +189,11 @@ def launched(options: TrainOptions) -> Fabric:
 
     Raises `UserError` if there are fewer devices, or if others have been started.
     """
+    from lightning.fabric import Fabric
+    from lightning.fabric.plugins.environments import LightningEnvironment, SLURMEnvironment
+    from lightning.fabric.strategies import DDPStrategy
+    from lightning.fabric.utilities.exceptions import MisconfigurationException
+
     # Fabric advises srun wherever it is installed, on login nodes, too.
     warnings.filterwarnings("ignore", "The `srun` command is available")
     gpus = torch.cuda.is_available()
@@ -213,7 +215,6 @@ def launched(options: TrainOptions) -> Fabric:
         strategy = DDPStrategy(find_unused_parameters=True, process_group_backend=backend)
     # In the script of a SLURM job, Fabric's own launcher; elsewhere Fabric finds out by itself.
     in_script = SLURMEnvironment.detect() and not _by_srun()
-    environment: list[ClusterEnvironment] = [LightningEnvironment()] if in_script else []
     try:
         fabric = Fabric(
             accelerator=options.device,
@@ -221,7 +222,7 @@ def launched(options: TrainOptions) -> Fabric:
             devices=devices,
             num_nodes=nodes,
             precision="bf16-mixed" if options.precision == "bf16" else "32-true",
-            plugins=environment,
+            plugins=[LightningEnvironment()] if in_script else [],
         )
         fabric.launch()
     except (MisconfigurationException, ValueError, RuntimeError) as error:
@@ -250,6 +251,8 @@ def together(processes: Processes) -> Iterator[None]:
 
 def _wanted(options: TrainOptions) -> tuple[int, int]:
     """Return how many devices of each machine train, and how many machines."""
+    from lightning.fabric.plugins.environments import SLURMEnvironment, TorchElasticEnvironment
+
     given = options.processes.devices, options.processes.nodes
     if TorchElasticEnvironment.detect():
         local = int(os.environ["LOCAL_WORLD_SIZE"])

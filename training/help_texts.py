@@ -9,6 +9,7 @@ because it joins lines before it removes their indentation. It is therefore give
 from __future__ import annotations
 
 from dataclasses import fields, is_dataclass
+from functools import cache
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, get_args, get_type_hints
 
 import docstring_parser
@@ -21,6 +22,7 @@ DEFAULT = "Default:"
 """Begins the sentence of a help text that explains the default."""
 
 
+@cache  # the docstrings are looked for in the source each time
 def join_help_lines(command: Command) -> Command:
     """Annotate the fields of a dataclass of options with their docstrings, in one line each.
 

@@ -114,6 +114,7 @@ def cloning_losses(
     memory: CoreState | None = None,
     recall: RecallLoss | None = None,
     portions: Mapping[str, Tensor] | None = None,
+    burn_in: Callable[[Policy, TrainingBatch], CoreState] | None = None,
 ) -> tuple[dict[str, Tensor], CoreState]:
     """Return part name -> scalar loss with their sum as "loss", and the memory at the end.
 
@@ -121,10 +122,10 @@ def cloning_losses(
     starts from the memory after its burn-in instead. recall: its weighted loss is a part of the
     sum, and its results are among those returned; the batch must have `recall_targets`. portions:
     of each of the `weight_sums` of a larger batch, the portion that is in `batch`, so that the losses
-    of its parts add up to its own; None for a whole batch.
+    of its parts add up to its own; None for a whole batch. burn_in: `memory_after`, perhaps not compiled.
     """
     if batch.burn_in:
-        memory = memory_after(policy, batch.at_ticks(slice(0, batch.burn_in)))
+        memory = (burn_in or memory_after)(policy, batch.at_ticks(slice(0, batch.burn_in)))
         batch = batch.at_ticks(slice(batch.burn_in, None))
     repeats = None
     if policy.training and isinstance(policy.sight, ContentMemory):
@@ -152,7 +153,6 @@ def _scaled(losses: dict[str, Tensor], portions: Mapping[str, Tensor] | None) ->
     return {name: loss * portions[name] for name, loss in losses.items()}
 
 
-@torch.compiler.disable  # it changes the mode of the policy
 @torch.no_grad()
 def memory_after(policy: Policy, batch: TrainingBatch) -> CoreState:
     """Return the memory after the ticks of `batch`, which start from the initial memory.

@@ -12,8 +12,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from lightning.fabric.loggers import CSVLogger, Logger, TensorBoardLogger
-from lightning.pytorch.loggers import WandbLogger
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from torch import Tensor
@@ -22,7 +20,7 @@ from ttm.policy.checkpoint import save_checkpoint
 from ttm.policy.errors import UserError
 from ttm.policy.policy import Policy
 from ttm.training.console import make_folder, say
-from ttm.training.distributed import Processes
+from ttm.training.distributed import Logger, Processes
 from ttm.training.options import QUICKER, LoggerName
 
 BEST, LAST, RESULT, CONFIG = "best.safetensors", "last.safetensors", "result.json", "run.yaml"
@@ -36,6 +34,9 @@ LINE_EVERY_S = 30.0
 
 def open_logger(name: LoggerName, out: Path, first_step: int = 0) -> Logger:
     """Return the logger of that name, whose files are in the folder OUT/`name`."""
+    from lightning.fabric.loggers import CSVLogger, TensorBoardLogger
+    from lightning.pytorch.loggers import WandbLogger
+
     if name == "tensorboard":
         # Events of later steps are those of a training that was cut off after it had saved.
         return TensorBoardLogger(out, name=name, version="", purge_step=first_step)
@@ -88,7 +89,7 @@ class RunLog:
         self.bar.stop()
         for logger in self.loggers:
             logger.finalize("success" if error is None else "failed")
-            if isinstance(logger, WandbLogger):
+            if hasattr(logger, "log_image"):  # Weights & Biases
                 logger.experiment.finish(exit_code=0 if error is None else 1)
 
     def restart_clock(self) -> None:
@@ -133,10 +134,10 @@ class RunLog:
             rows = [torch.cat(list(window), dim=2) for window in frames[:4].cpu()]
             name, image = f"augmented/{camera}", torch.cat(rows, dim=1)
             for logger in self.loggers:  # a table of numbers takes none
-                if isinstance(logger, TensorBoardLogger):
-                    logger.experiment.add_image(name, image, step)
-                elif isinstance(logger, WandbLogger):
+                if hasattr(logger, "log_image"):  # Weights & Biases
                     logger.log_image(name, [np.asarray(image.permute(1, 2, 0))], step)
+                elif hasattr(logger.experiment, "add_image"):  # TensorBoard
+                    logger.experiment.add_image(name, image, step)
 
     def write_validation(self, step: int, found: Mapping[str, Any]) -> None:
         """Write the errors on held-out episodes, by predictor, as `ActionErrors` has them."""

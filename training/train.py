@@ -14,7 +14,6 @@ from dataclasses import dataclass
 
 import torch
 import tyro
-from lightning.fabric import Fabric
 from rich.console import Console
 
 from ttm.datasets.console import track
@@ -31,7 +30,7 @@ from ttm.training.batches import BatchSource, batch_source, reading_note
 from ttm.training.config_file import config_path
 from ttm.training.console import print_progress, say
 from ttm.training.data import Data, FeatureCache, open_data, predicted_statistics
-from ttm.training.distributed import Processes, launched, share_batch_norm, together
+from ttm.training.distributed import Fabric, Processes, launched, share_batch_norm, together
 from ttm.training.frozen_vision import freeze_vision
 from ttm.training.losses import RecallLoss, learn_memory, recalling_size
 from ttm.training.network import (

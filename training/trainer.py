@@ -13,7 +13,6 @@ from types import MappingProxyType
 from typing import Any, Generic, TypeVar
 
 import torch
-from lightning.fabric import Fabric
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.parallel import DistributedDataParallel
@@ -25,8 +24,8 @@ from ttm.policy.errors import UserError
 from ttm.policy.files import write_json
 from ttm.policy.policy import Policy
 from ttm.training.batches import BatchSource
-from ttm.training.distributed import Processes, shares
-from ttm.training.losses import RecallLoss, TrainingBatch, cloning_losses, weight_sums
+from ttm.training.distributed import Fabric, Processes, shares
+from ttm.training.losses import RecallLoss, TrainingBatch, cloning_losses, memory_after, weight_sums
 from ttm.training.options import OptimizerConfig, TrainOptions
 from ttm.training.resume import TrainingProgress, load_memory, load_resume, save_resume
 from ttm.training.run_log import BEST, LAST, RESULT, RunLog, outcome, resume_path, save_step
@@ -77,6 +76,7 @@ class Trainer:
             quicker_on_cpu(self._trained)
         losses = _CloningLosses(self.policy, self.recall)
         if options.compile:  # the losses of a batch become one graph, with all ticks of a window
+            losses.burn = torch.compiler.disable(memory_after)  # changes the policy's mode
             losses.compile(backend=BACKEND)
         self._losses = fabric.strategy.setup_module(losses)
         decay = options.optimization.weight_decay
@@ -406,14 +406,14 @@ class _CloningLosses(nn.Module):
 
     def __init__(self, policy: Policy, recall: RecallLoss | None) -> None:
         super().__init__()
-        self.policy, self.recall = policy, recall
+        self.policy, self.recall, self.burn = policy, recall, memory_after
 
     def forward(
         self, batch: TrainingBatch, memory: CoreState | None, portions: Mapping[str, Tensor] | None
     ) -> tuple[dict[str, Tensor], CoreState]:
-        losses, memory = cloning_losses(self.policy, batch, memory, self.recall, portions)
+        found, memory = cloning_losses(self.policy, batch, memory, self.recall, portions, self.burn)
         # No gradient flows beyond the batch, and no process waits for one.
-        return losses, {name: value.detach() for name, value in memory.items()}
+        return found, {name: value.detach() for name, value in memory.items()}
 
 
 class Clock:

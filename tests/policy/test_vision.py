@@ -16,7 +16,6 @@ from PIL import Image
 from safetensors.torch import save_file
 from torch import nn
 from torch.nn.functional import relu6
-from transformers import ResNetConfig, ResNetModel
 
 from ttm.policy import Policy, PolicyConfig, PolicySpec, UserError
 from ttm.policy import vision as lite
@@ -284,6 +283,8 @@ def as_transformers_names(name: str) -> str:
 
 
 def test_equals_the_network_of_transformers_at_the_start() -> None:
+    from transformers import ResNetConfig, ResNetModel  # here: takes seconds in every worker
+
     mine = film_resnet(RESNET, 8).eval()
     plain = ResNet("resnet18")
     plain.conv1, plain.bn1 = mine.stem[0], mine.stem[1]

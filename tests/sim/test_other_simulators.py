@@ -55,6 +55,7 @@ def test_an_untrained_policy_fares_alike_with_one_and_two_workers() -> None:
         evaluate("none", "touch", env=POINT, episodes=4, workers=workers) for workers in (1, 2)
     )
     assert one == two
+    assert (one.checkpoint, one.sha256) == ("none", None)
     assert all(outcome.ticks <= 30 for outcome in one.tasks["touch"].outcomes)
 
 

@@ -1,4 +1,4 @@
-"""The kitchen in Gymnasium's registry, and the front door of `ttm.sim`."""
+"""The kitchen in Gymnasium's registry."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import gymnasium
 import pytest
 from gymnasium.utils.env_checker import check_env
 
-import ttm.sim
 from ttm.policy import UserError
 from ttm.sim import KitchenEnv
 from ttm.sim.registration import register_kitchen
@@ -50,9 +49,3 @@ def test_registering_twice_changes_nothing() -> None:
 def test_an_unknown_task_is_an_error() -> None:
     with pytest.raises(UserError, match="task is 'dance'"):
         gymnasium.make("ttm/Kitchen-v0", task="dance")
-
-
-@pytest.mark.parametrize("name", ttm.sim.__all__)
-def test_the_front_door_opens(name: str) -> None:
-    assert getattr(ttm.sim, name) is not None
-    assert name in dir(ttm.sim)

@@ -106,16 +106,27 @@ PARTS = (
 @pytest.fixture
 def command(episodes: Path, tmp_path: Path) -> Callable[..., TrainCommand]:
     """Return a maker of trainings of a few small steps, which takes the options to change."""
-    standard = TrainCommand(
+    return lambda **changes: changed(short_training(episodes, tmp_path / "run"), changes)
+
+
+@pytest.fixture(scope="session")
+def trained(episodes: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The checkpoint of a training by `command`, whose FiLM layers are away from zero."""
+    training = short_training(episodes, tmp_path_factory.mktemp("trained") / "run")
+    assert training.run() == 0
+    return training.out / "last.safetensors"
+
+
+def short_training(episodes: Path, out: Path) -> TrainCommand:
+    return TrainCommand(
         data=(str(episodes),),
-        out=tmp_path / "run",
+        out=out,
         steps=2,
         window=3,
         batch_size=2,
         validations=1,
         threads=1,
     )
-    return lambda **changes: changed(standard, changes)
 
 
 def changed(command: TrainCommand, options: dict[str, Any]) -> TrainCommand:

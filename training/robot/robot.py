@@ -6,6 +6,7 @@ that needs no node is checked before one starts.
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import tempfile
@@ -17,10 +18,9 @@ from typing import Annotated, Any, Literal, TypeVar, get_type_hints
 
 from tyro.conf import Suppress, arg
 
-from ttm.policy.checkpoint import load_checkpoint
 from ttm.policy.errors import UserError
 from ttm.policy.execution import make_execution
-from ttm.policy.spec import SHIPPED, checkpoint_path
+from ttm.policy.spec import SHIPPED, checkpoint_path, read_checkpoint_spec, read_header
 from ttm.sim.environment import choose_task, inspect_env, require_memory_tasks
 from ttm.training.config_file import config_path, read_config
 from ttm.training.robot.processes import (
@@ -223,10 +223,10 @@ def drive_simulation(
     with _with_files(policy, respawn) as given:
         facts = inspect_env(sim.env)
         if not given.actor:
-            trained, _ = load_checkpoint(Path(given.checkpoint))
-            spec = trained.spec
+            spec = read_checkpoint_spec(given.checkpoint)
             spec.require_compatible(facts.spec, theirs="the simulated robot", ours=given.checkpoint)
-            make_execution(policy.execution, trained.config.chunk, spec.action_size)
+            config = json.loads(read_header(given.checkpoint).get("config", "{}"))
+            make_execution(policy.execution, config.get("chunk", 1), spec.action_size)
         task = choose_task(facts.name, facts.tasks, sim.task, sim.instruction, label="--task")
         if option := sim.condition.needs_memory_task:
             require_memory_tasks(sim.env, [task], option)

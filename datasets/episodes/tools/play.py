@@ -102,7 +102,8 @@ class Film:
         if self._path.suffix == ".mp4":
             self._mp4 = imageio.get_writer(
                 self._partial, fps=REPEATS * self._rate_hz, codec="libx264", pixelformat="yuv420p",
-                quality=None, output_params=["-crf", "27", "-movflags", "+faststart"], macro_block_size=2,
+                quality=None, macro_block_size=2,
+                output_params=["-crf", "27", "-preset", "veryfast", "-movflags", "+faststart"],
             )  # fmt: skip
         return self
 

@@ -27,6 +27,7 @@ def test_a_policy_shares_an_executor_with_another_node(
         "use_sim_time": True,
     }
     given = [Parameter(name, value=value) for name, value in values.items()]
+    gc.unfreeze()  # what conftest.py has frozen
     policy, other = PolicyNode(parameter_overrides=given), Node("other")
     turns: list[None] = []
     other.create_timer(0.05, lambda: turns.append(None))

@@ -14,6 +14,8 @@ from typing import Any
 import pytest
 import yaml
 
+from ttm.training import cli
+
 ROBOTS = ("fetch", "turtlebot_arm")
 WAIT_S = 180.0
 """Far more than any robot needs to be heard; a test that waits this long has failed."""
@@ -27,8 +29,14 @@ TIMING = re.compile(
 def _check(contract: Path, seconds: float, **options: Any) -> tuple[int, str]:
     """Run the process that the command starts, and return its exit code and output."""
     values = {"contract": str(contract), "seconds": seconds, "max_age_s": 60.0, **options}
-    module = ["ttm_policy", "live_check", json.dumps(values)]
-    return _run(*module)
+    done = subprocess.run(
+        [sys.executable, "-m", "ttm_policy", "live_check", json.dumps(values)],
+        capture_output=True,
+        text=True,
+        timeout=2 * WAIT_S,
+        check=False,
+    )
+    return done.returncode, done.stdout + done.stderr
 
 
 def _check_until(fits: Callable[[str], bool], contract: Path, **options: Any) -> tuple[int, str]:
@@ -49,13 +57,6 @@ def _remarks(output: str) -> list[str]:
 
 def _has(*words: str) -> Callable[[str], bool]:
     return lambda output: all(word in output for word in words)
-
-
-def _run(*arguments: str) -> tuple[int, str]:
-    done = subprocess.run(
-        [sys.executable, "-m", *arguments], capture_output=True, text=True, timeout=2 * WAIT_S
-    )
-    return done.returncode, done.stdout + done.stderr
 
 
 @pytest.mark.parametrize("name", ROBOTS)
@@ -148,19 +149,22 @@ def test_old_stamps_and_a_second_publisher_are_told(start_robot: Any, config: Pa
     assert _check_until(expected, config / "turtlebot_arm.yaml")[0] == 1
 
 
-def test_a_mistake_in_the_file_or_the_options_is_one_line(config: Path, tmp_path: Path) -> None:
+def test_a_mistake_in_the_file_or_the_options_is_one_line(
+    config: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     data = yaml.safe_load((config / "fetch.yaml").read_text())
     del data["actions"]["base"]["limit"]
     path = tmp_path / "mine.yaml"
     path.write_text(yaml.safe_dump(data))
-    command = ("ttm.training.cli", "contract", "check")
-    code, output = _run(*command, str(path))
-    assert code == 2
-    assert output.startswith("ttm: error: mine.yaml: action 'base' moves the robot without a limit")
-    assert output.count("\n") == 1
-    code, output = _run(*command, str(path), "--seconds", "0")
-    assert (code, output.count("\n")) == (2, 1)
-    assert "--seconds is 0.0; give a number above 0" in output
-    code, output = _run(*command, str(config / "fetch.yaml"), "--namespace", "left arm")
-    assert (code, output.count("\n")) == (2, 1)
-    assert "argument --namespace is 'left arm'; give names of letters" in output
+    for words, message in (
+        ([path], "mine.yaml: action 'base' moves the robot without a limit"),
+        ([path, "--seconds", "0"], "--seconds is 0.0; give a number above 0"),
+        (
+            [config / "fetch.yaml", "--namespace", "left arm"],
+            "argument --namespace is 'left arm'; ",
+        ),
+    ):
+        assert cli.main(["contract", "check", *map(str, words)]) == 2
+        out, err = capfd.readouterr()
+        assert err.startswith(f"ttm: error: {message}")
+        assert (out, err.count("\n")) == ("", 1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
@@ -11,8 +12,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from ttm.policy import PRESETS, Policy, PolicyInputs, save_checkpoint
+from ttm.policy import PRESETS, Policy, PolicyInputs, PolicyRunner, save_checkpoint
 from ttm.policy.cores.baselines import LstmConfig
+from ttm.sim import actors
 
 SIM_TESTS = Path(__file__).parents[1]
 INSTRUCTION = "touch the side of the colour"
@@ -29,6 +31,12 @@ def _importable(monkeypatch: pytest.MonkeyPatch) -> None:
 def points(_importable: None) -> ModuleType:
     """The module of the memory task, imported by its name as commands do."""
     return import_module("memory_point_env")
+
+
+@pytest.fixture
+def without_openvino(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spare policies in this process the conversion to OpenVINO, of which other tests speak."""
+    monkeypatch.setattr(actors, "PolicyRunner", partial(PolicyRunner, engine="torch"))
 
 
 @pytest.fixture(scope="session")

@@ -23,6 +23,7 @@ from ttm.sim.evaluation import evaluate_conditions
 MEMORY_POINT = "memory_point_env:test/MemoryPoint-v0"
 EXECUTIONS = (NEWEST, "receding:3", "ensemble:0.01")
 TEXT = "go"
+pytestmark = pytest.mark.usefixtures("without_openvino")
 
 
 @pytest.fixture

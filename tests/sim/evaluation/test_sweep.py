@@ -21,6 +21,7 @@ from ttm.sim.evaluation import EvaluateCommand
 from ttm.training import cli
 
 Sweep = Callable[..., EvaluateCommand]
+pytestmark = pytest.mark.usefixtures("without_openvino")
 
 
 @pytest.fixture
@@ -38,8 +39,9 @@ def sweep(remembering: Path, points: ModuleType, tmp_path: Path) -> Sweep:
 
 
 def test_each_combination_has_a_folder_and_the_page_shows_all(
-    sweep: Sweep, capsys: pytest.CaptureFixture[str]
+    sweep: Sweep, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
+    """So does the page of `ttm compare`."""
     command = sweep((2, 6), ("swap", "live"))
     assert command.run() == 0
     folders = {path.parent.name for path in command.out.glob("*/result.json")}
@@ -58,6 +60,10 @@ def test_each_combination_has_a_folder_and_the_page_shows_all(
     printed = capsys.readouterr().out
     assert re.search(r"recall  swap, gap 2 +0 of 3 = 0% .* 3 of 3 = 100%", printed)
     assert re.search(r"recall  live, gap 6  swap, gap 6 +0 +3 +0 +0 +-100% +0\.25", printed)
+    assert CompareCommand((command.out,), tmp_path / "page").run() == 0
+    page = (tmp_path / "page" / "report.html").read_text()
+    for label in (f"{command.out}, gap 2", f"{command.out} (swap), gap 6"):
+        assert label in page
 
 
 @pytest.fixture
@@ -88,29 +94,16 @@ def test_a_token_memory_is_pictured_below_the_videos(sweep: Sweep, token_memory:
     assert results[0].read_bytes() == results[1].read_bytes()
 
 
-def test_one_gap_keeps_the_page_and_its_place(sweep: Sweep) -> None:
-    command = sweep((4,), (LIVE,))
-    assert command.run() == 0
-    assert load_evaluation(command.out).condition.gap == 4
-    page = (command.out / "report.html").read_text()
-    assert "right choice" in page
-    assert "this policy" in page
-
-
-def test_a_sweep_is_compared_afterwards(sweep: Sweep, tmp_path: Path) -> None:
-    command = sweep((2, 6), ("live", "erase"))
-    assert command.run() == 0
-    assert CompareCommand((command.out,), tmp_path / "page").run() == 0
-    page = (tmp_path / "page" / "report.html").read_text()
-    for label in (f"{command.out}, gap 2", f"{command.out} (erase), gap 6"):
-        assert label in page
-
-
-def test_a_sweep_is_compared_with_another_evaluation(
+def test_one_gap_keeps_the_page_and_its_place_and_a_sweep_is_compared_with_it(
     sweep: Sweep, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    assert sweep((2,), (LIVE,), out=tmp_path / "first").run() == 0
-    assert sweep((2, 6), (LIVE,), out=tmp_path / "all", against=tmp_path / "first").run() == 0
+    first = sweep((2,), (LIVE,), out=tmp_path / "first")
+    assert first.run() == 0
+    assert load_evaluation(first.out).condition.gap == 2
+    page = (first.out / "report.html").read_text()
+    assert "right choice" in page
+    assert "this policy" in page
+    assert sweep((2, 6), (LIVE,), out=tmp_path / "all", against=first.out).run() == 0
     assert re.search(
         r"recall .*first, gap 2 +live, gap 2 +3 +0 +0 +0 +\+0% +1", capsys.readouterr().out
     )

@@ -18,7 +18,8 @@ from ttm.policy.cores import registry
 from ttm.policy.cores.core import CoreState
 from ttm.policy.cores.hourglass import HourglassConfig, parse_hierarchy
 from ttm.policy.cores.registry import CORES, CoreEntry
-from ttm.training.bench.common import ELEMENTWISE, Figures, aten, counted_flops, counted_step
+from ttm.training.bench import flops
+from ttm.training.bench.common import ELEMENTWISE, aten, counted_flops, counted_step
 from ttm.training.bench.flops import (
     FEW,
     MANY,
@@ -26,7 +27,6 @@ from ttm.training.bench.flops import (
     UNIT,
     WIDTH,
     BenchFlopsCommand,
-    measure,
     paper_tables,
 )
 
@@ -62,19 +62,6 @@ def test_operations_add_up() -> None:
         aten._softmax: 4 * 10,
     }
     assert counted_flops(lambda: layers(torch.zeros(2, 4))) == {aten.addmm: 2 * 8 * 5}
-
-
-@pytest.fixture(scope="module")
-def tables() -> dict[str, list[Figures]]:
-    return {title: [measure(model) for model in models] for title, models in paper_tables().items()}
-
-
-def test_published_figures_within_two_percent(tables: dict[str, list[Figures]]) -> None:
-    published = [row for rows in tables.values() for row in rows if row["paper_gflops"] is not None]
-    assert len(published) == 12
-    for row in published:
-        assert row["all_to_paper"] == pytest.approx(1, rel=0.01), row["name"]
-        assert row["matrix_to_paper"] == pytest.approx(1, rel=0.031), row["name"]
 
 
 def test_tables_2_and_3_to_the_last_digit_with_6_operations_a_value_of_a_layer_norm() -> None:
@@ -131,38 +118,25 @@ def test_hourglass_costs_what_its_paper_says() -> None:
     assert tick == pytest.approx(4 + 1 + 1 + 4 + 4 / 12)
 
 
-def test_command_prints_all_tables_and_writes_json(
+def test_the_committed_page_is_what_the_command_prints_and_its_figures_are_the_papers(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("COLUMNS", "160")
+    """`ttm bench flops > training/bench/results/flops.txt` brings it up to date."""
+    monkeypatch.setenv("COLUMNS", "80")
     path = tmp_path / "new" / "flops.json"
     assert BenchFlopsCommand(json=path).run() == 0
-    printed = capsys.readouterr().out
-    for text in (
-        "Table 2",
-        "Table 3",
-        "Table 4",
-        "Table 5",
-        "0.228",
-        "8.537",
-        "tiny preset",
-        *CORES,
-    ):
-        assert text in printed
+    page = (RESULTS / "flops.txt").read_text(encoding="utf-8")
+    printed, _, told = capsys.readouterr().out.rpartition("figures: ")
+    assert (printed, "".join(told.split())) == (page, str(path))
     figures = json.loads(path.read_text())
-    rows = [row for table in figures["tables"] for row in table["rows"]]
-    assert {row["paper_gflops"] for row in rows} >= {
-        0.228,
-        0.842,
-        0.089,
-        0.704,
-        0.41,
-        0.689,
-        8.537,
-        0.423,
-    }
     assert [row["name"] for row in figures["cores"]] == list(CORES)
+    rows = [row for table in figures["tables"] for row in table["rows"]]
     assert all(row["multiply_adds"] < row["operations"] for row in rows)
+    published = [row for row in rows if row["paper_gflops"] is not None]
+    assert len(published) == 12
+    for row in published:
+        assert row["all_to_paper"] == pytest.approx(1, rel=0.01), row["name"]
+        assert row["matrix_to_paper"] == pytest.approx(1, rel=0.031), row["name"]
 
 
 @dataclass(frozen=True)
@@ -201,6 +175,7 @@ def test_a_new_core_is_counted(
     entry = CoreEntry(f"{module.__name__}:ExampleConfig", "an example")
     monkeypatch.setattr(registry, "CORES", {**CORES, "example": entry})
     monkeypatch.setattr(registry, "NAMES", (*registry.NAMES, "example"))
+    monkeypatch.setattr(flops, "paper_tables", dict)
     assert BenchFlopsCommand(json=tmp_path / "flops.json").run() == 0
     (line,) = (line for line in capsys.readouterr().out.splitlines() if "example" in line)
     parameters, tokens, width = 128 * 128 + 128, 17, 128
@@ -208,12 +183,3 @@ def test_a_new_core_is_counted(
     row = json.loads((tmp_path / "flops.json").read_text())["cores"][-1]
     assert row["multiply_adds"] == tokens * width * width
     assert row["operations"] == tokens * (width * width + width // 2)
-
-
-def test_the_committed_page_is_what_the_command_prints(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """`ttm bench flops > training/bench/results/flops.txt` brings it up to date."""
-    monkeypatch.setenv("COLUMNS", "80")
-    assert BenchFlopsCommand().run() == 0
-    assert capsys.readouterr().out == (RESULTS / "flops.txt").read_text(encoding="utf-8")

@@ -109,6 +109,7 @@ def test_resumed_equals_unbroken(
     command: Make,
     interrupted: Callable[[TrainCommand, int], None],
     uneven: Path,
+    trained: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     options: dict[str, object],
@@ -116,9 +117,7 @@ def test_resumed_equals_unbroken(
     monkeypatch.setattr("ttm.policy.cpu_training.FEWEST_PRODUCTS", 1)  # as in larger trainings
     options = {**options, "data": (str(uneven),), "steps": 5}
     if "freeze_vision" in options:
-        first = command(steps=1, out=tmp_path / "first")
-        first.run()
-        options["init"] = first.out / "last.safetensors"
+        options["init"] = trained
     unbroken, broken = command(**options, out=tmp_path / "unbroken"), command(**options)
     unbroken.run()
     interrupted(broken, 2)
@@ -136,20 +135,17 @@ def test_minutes_end_a_training_after_one_step_at_least(command: Make) -> None:
 
 
 def test_fine_tuning_starts_from_the_checkpoint_and_keeps_its_normalisation(
-    command: Make, tmp_path: Path, episodes: Path
+    command: Make, trained: Path, tmp_path: Path, episodes: Path
 ) -> None:
-    first = command(steps=1)
-    first.run()
     one_file = (str(next(episodes.glob("episode_0.hdf5"))),)
-    checkpoint = first.out / "last.safetensors"
     tuned = command(
-        data=one_file, init=checkpoint, steps=1, learning_rate=1e-9, out=tmp_path / "tuned"
+        data=one_file, init=trained, steps=1, learning_rate=1e-9, out=tmp_path / "tuned"
     )
     tuned.run()
-    before, after = weights(checkpoint), weights(tuned.out / "last.safetensors")
+    before, after = weights(trained), weights(tuned.out / "last.safetensors")
     assert all(torch.allclose(before[name], after[name], atol=1e-6) for name in before)
     fresh = command(
-        data=one_file, init=checkpoint, steps=1, new_statistics=True, out=tmp_path / "fresh"
+        data=one_file, init=trained, steps=1, new_statistics=True, out=tmp_path / "fresh"
     )
     fresh.run()
     mean = "normalizer.actions.mean"
@@ -211,13 +207,9 @@ def test_mistakes_are_told_in_one_line(
 
 
 def test_a_checkpoint_of_another_robot_is_refused(
-    command: Make, other_robot: Path, tmp_path: Path
+    command: Make, trained: Path, other_robot: Path
 ) -> None:
-    first = command(steps=1)
-    first.run()
-    tuned = command(
-        init=first.out / "last.safetensors", data=(str(other_robot),), out=tmp_path / "tuned"
-    )
+    tuned = command(init=trained, data=(str(other_robot),))
     with pytest.raises(
         UserError, match=r"last.safetensors was made for robot small, but .* has other"
     ):

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from ttm.policy import PRESETS, Policy, UserError, load_checkpoint, save_checkpoint
-from ttm.sim import load_evaluation
+from ttm.sim import KitchenEnv, load_evaluation
 from ttm.sim.kitchen.spec import SPEC
 from ttm.sim.tasks.table import instructions_of
 from ttm.training.demo import Demo, DemoCommand, Steps
@@ -35,9 +35,15 @@ def smallest(start: Path | str, out: Path) -> DemoCommand:
 
 
 def test_demo_goes_all_the_way(
-    start: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    start: Path,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     pytest.importorskip("rclpy")
+    monkeypatch.setattr(
+        KitchenEnv, "render_px", 120
+    )  # of films; to draw them takes longer than all else
     out = tmp_path / "out"
     assert smallest(start, out).run() == 0
     printed = capfd.readouterr().out

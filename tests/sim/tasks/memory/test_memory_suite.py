@@ -19,7 +19,7 @@ from ttm.sim.tasks.table import MEMORY_NAMES, SKILL_NAMES, load_task
 
 KEYS = {"go", "gap", "choice", "choices", "right_choice"}
 CONTENT = ("colour_shown", "shape_shown", "sequence")
-EXPERT_SEEDS = range(20)
+EXPERT_SEEDS = range(8)
 
 
 class Blind(KitchenEnv):
@@ -53,13 +53,12 @@ def run_expert(env: KitchenEnv, believed: str | None = None) -> list[dict[str, A
 
 @pytest.mark.parametrize("task", MEMORY_NAMES)
 def test_the_expert_solves_it(env: KitchenEnv, task: str) -> None:
-    """In 200 of 200 states when it was measured; 19 of 20 are asked for here."""
-    solved = 0
+    """In 200 of 200 states when it was measured; of few, all are asked for."""
     for seed in EXPERT_SEEDS:
         env.reset(seed=seed, options={"task": task, "gap": 1})
         last = run_expert(env)[-1]
-        solved += last["success"] and last["choice"] == last["right_choice"]
-    assert solved >= 19
+        assert last["success"], seed
+        assert last["choice"] == last["right_choice"]
 
 
 @pytest.mark.parametrize("task", MEMORY_NAMES)

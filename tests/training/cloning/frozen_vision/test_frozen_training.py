@@ -28,14 +28,6 @@ from ttm.training.trainer import Trainer
 Make = Callable[..., TrainCommand]
 
 
-@pytest.fixture
-def trained(command: Make, tmp_path: Path) -> Path:
-    """A checkpoint of a short training, whose FiLM layers are away from zero."""
-    first = command(steps=2, out=tmp_path / "first")
-    assert first.run() == 0
-    return first.out / "last.safetensors"
-
-
 def weights(out: Path) -> dict[str, torch.Tensor]:
     return load_checkpoint(out / "last.safetensors")[0].state_dict()
 
