@@ -9,6 +9,7 @@ from typing import Any
 import gymnasium
 import mujoco
 import numpy as np
+from mink import SO3
 
 from ttm.policy.errors import UserError, require_choice
 from ttm.sim.environment import EXECUTED, HELD
@@ -51,9 +52,10 @@ class KitchenExpert:
             return self.world.start.stand_still()
         _, rotation = self.world.controller.gripper_pose()
         motion, closed = self._motion()
+        wanted = SO3.identity() if motion.rotation is None else motion.rotation
         limits_m = SPEC.actions[0]
         step_m = np.clip(motion.translation_m, limits_m.low, limits_m.high)
-        turn = np.clip(0.5 * rotation.inverse().log(), -0.1, 0.1)
+        turn = np.clip(0.5 * (wanted @ rotation.inverse()).log(), -0.1, 0.1)
         action = [*step_m, *turn, float(not closed), *motion.base, float(self.world.success)]
         return np.array(action, np.float32)
 
@@ -64,15 +66,19 @@ class KitchenExpert:
             return self.task.carry(self.world), False
         grasp_m = self.world.controller.to_base_frame(grasp.point_m)
         gripper_m, _ = self.world.controller.gripper_pose()
-        closed = self._closed_on(grasp_m, gripper_m)
+        closed = self._closed_on(grasp.rotation.as_matrix().T @ (grasp_m - gripper_m))
         if closed and both_fingers_touch(self.world, grasp.body):
-            return self.task.carry(self.world), closed
-        step_m = reach(grasp_m, gripper_m, grasp.waiting_z_m)
-        return Motion(step_m, drive_to(grasp_m)), closed
+            motion = self.task.carry(self.world)
+            return replace(motion, rotation=motion.rotation or grasp.rotation), closed
+        step_m = reach(grasp_m, gripper_m, grasp.waiting_z_m, grasp.rotation)
+        return Motion(step_m, drive_to(grasp_m, grasp.standoff_m), grasp.rotation), closed
 
-    def _closed_on(self, grasp_m: np.ndarray, gripper_m: np.ndarray) -> bool:
-        """Return whether to close: when the grasp lies between the fingers, and as long as it is near."""
-        away_m = np.abs(grasp_m - gripper_m)
+    def _closed_on(self, away_m: np.ndarray) -> bool:
+        """Return whether to close: when the grasp lies between the fingers, and as long as it is near.
+
+        away_m: (3,), the way to the grasp, along the axes of the gripper.
+        """
+        away_m = np.abs(away_m)
         closing = self.world.controller.gripper_opening() < 0.95
         tolerance_m = np.array([0.035, 0.03, 0.05]) if closing else np.array([0.015, 0.015, 0.025])
         return bool((away_m < tolerance_m).all())

@@ -25,14 +25,17 @@ class InitialState:
 
     goal: str
     """What the instruction names."""
-    objects_m: dict[str, tuple[float, float, float]]
-    """Position of each free body in the world, m, by the name of the body and its joint."""
+    objects_m: dict[str, tuple[float, ...]]
+    """Position of each free body in the world, m, by the name of the body and its joint; then perhaps its
+    quaternion w x y z."""
     base_pose: np.ndarray
     """(3,): x (m), y (m) and yaw (rad) of the robot's base in the world."""
     gripper_m: np.ndarray
     """(3,): position of the gripper in the base frame, m."""
     grip_m: float | None = None
     """How far each finger is from the middle, m, around what it holds. None: it is open and empty."""
+    head_rad: tuple[float, float] = (0.0, fetch.HEAD_TILT_RAD)
+    """How far the head is turned to the left, and down."""
 
     @property
     def opening(self) -> float:
@@ -81,9 +84,9 @@ class KitchenWorld:
         """Place the robot and all objects for a new episode, and let them settle for one tick."""
         mujoco.mj_resetData(self.model, self.data)
         self.start, self.tick, self.ticks, self.notes, self.success = start, 0, 0, [], False
-        for name, position_m in start.objects_m.items():
-            self.data.joint(name).qpos[:] = (*position_m, 1, 0, 0, 0)
-        self.controller.place(start.base_pose, start.gripper_m, start.grip_m)
+        for name, pose in start.objects_m.items():
+            self.data.joint(name).qpos[:] = (*pose, 1, 0, 0, 0)[:7]
+        self.controller.place(start.base_pose, start.gripper_m, start.grip_m, start.head_rad)
         self._advance(np.zeros(3), np.zeros(3), start.opening, np.zeros(2))
         self.data.time = 0.0
         mujoco.mj_getState(self.model, self.data, self._first_state, HELD_STATE)

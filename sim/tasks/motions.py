@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import numpy as np
+from mink import SO3
 
 from ttm.sim.kitchen.controller import READY_POSITION_M
-from ttm.sim.kitchen.scene import COUNTER_FRONT_X_M, COUNTER_TOP_Z_M, OBJECTS
+from ttm.sim.kitchen.objects import OBJECTS
+from ttm.sim.kitchen.scene import COUNTER_FRONT_X_M, COUNTER_TOP_Z_M
 from ttm.sim.kitchen.world import KitchenWorld
-from ttm.sim.tasks.task import Grasp, Motion, Task
+from ttm.sim.tasks.task import STANDOFF_M, Grasp, Motion, Task
 
 OBJECT_SPACING_M = 0.20
 
-STANDOFF_M = 0.92
-"""The robot drives until the grasp lies this far ahead of the base's centre, easy for the arm to reach."""
 MAX_STEP_M = 0.04
 """The gripper moves no further than this in one tick."""
 RETREAT_M = 0.11
@@ -73,10 +73,10 @@ def gripper_start(rng: np.random.Generator) -> np.ndarray:
 # Driving up to a point and reaching for it. All points are (3,) in m in the base frame.
 
 
-def drive_to(point_m: np.ndarray) -> np.ndarray:
-    """Return the base's command (2,), m/s and rad/s, that brings the point before the arm."""
+def drive_to(point_m: np.ndarray, standoff_m: float = STANDOFF_M) -> np.ndarray:
+    """Return the base's command (2,), m/s and rad/s, that brings the point so far ahead before the arm."""
     bearing_rad = np.arctan2(point_m[1], point_m[0])
-    forward_m_s = np.clip(1.5 * (point_m[0] - STANDOFF_M), -0.25, 0.35)
+    forward_m_s = np.clip(1.5 * (point_m[0] - standoff_m), -0.25, 0.35)
     return np.array([forward_m_s, np.clip(2.0 * bearing_rad, -0.6, 0.6)])
 
 
@@ -92,15 +92,19 @@ def step_to(target_m: np.ndarray, gripper_m: np.ndarray) -> np.ndarray:
 
 
 def reach(
-    grasp_m: np.ndarray, gripper_m: np.ndarray, waiting_z_m: float | None = None
+    grasp_m: np.ndarray,
+    gripper_m: np.ndarray,
+    waiting_z_m: float | None = None,
+    rotation: SO3 = SO3.identity(),  # noqa: B008  (never changed)
 ) -> np.ndarray:
     """Return a step (3,) m that moves the gripper in the nearer it is to the grasp's line, as in a funnel.
 
-    waiting_z_m: see `ttm.sim.tasks.task.Grasp`.
+    waiting_z_m, rotation: see `ttm.sim.tasks.task.Grasp`. The line lies along the gripper.
     """
-    off_line_m = float(np.hypot(*(grasp_m - gripper_m)[1:]))
+    axes = rotation.as_matrix()
+    off_line_m = float(np.hypot(*(axes.T @ (grasp_m - gripper_m))[1:]))
     entered = np.clip(1.0 - (off_line_m - 0.012) / 0.03, 0.0, 1.0)
-    target_m = grasp_m - np.array([RETREAT_M * (1.0 - entered), 0.0, 0.0])
+    target_m = grasp_m - axes @ np.array([RETREAT_M * (1.0 - entered), 0.0, 0.0])
     if is_far(grasp_m):  # while the robot still drives, take only the height
         x_m, y_m, z_m = WAITING_M
         z_m = max(grasp_m[2], z_m) if waiting_z_m is None else waiting_z_m
@@ -114,6 +118,14 @@ def grasp_upright(world: KitchenWorld, body: str, height_m: float) -> Grasp:
     x_m, y_m, z_m = world.data.body(body).xpos
     bottom_z_m = float(z_m) - height_m / 2
     return Grasp(np.array([x_m, y_m, bottom_z_m + GRASP_HEIGHT_M]), body)
+
+
+def rise(world: KitchenWorld) -> Motion:
+    """Lift straight up what the gripper holds."""
+    gripper_m, _ = world.controller.gripper_pose()
+    rise_m = COUNTER_TOP_Z_M + GRASP_HEIGHT_M + LIFT_HEIGHT_M - gripper_m[2]
+    step_m = np.clip(0.7 * rise_m, -MAX_STEP_M, MAX_STEP_M)
+    return Motion(translation_m=np.array([0.0, 0.0, step_m]))
 
 
 class LiftTask(Task):
@@ -133,10 +145,7 @@ class LiftTask(Task):
         return grasp_upright(world, *self.body_to_lift(world))
 
     def carry(self, world: KitchenWorld) -> Motion:
-        gripper_m, _ = world.controller.gripper_pose()
-        rise_m = COUNTER_TOP_Z_M + GRASP_HEIGHT_M + LIFT_HEIGHT_M - gripper_m[2]
-        step_m = np.clip(0.7 * rise_m, -MAX_STEP_M, MAX_STEP_M)
-        return Motion(translation_m=np.array([0.0, 0.0, step_m]))
+        return rise(world)
 
 
 def pulled_m(world: KitchenWorld, drawer: str) -> float:

@@ -22,12 +22,15 @@ class TaskEntry:
     description: str
     """What the task asks for, for help texts."""
     suite: str = "skills"
-    """The suite that the task belongs to: "skills", which need no memory, or "memory"."""
+    """The suite that the task belongs to: "skills", which need no memory, "groups", or "memory"."""
 
 
 TASKS: dict[str, TaskEntry] = {
     "pick": TaskEntry("ttm.sim.tasks.pick:Pick", "pick up a named object"),
     "open_drawer": TaskEntry("ttm.sim.tasks.open_drawer:OpenDrawer", "open a named drawer"),
+    "pick_object": TaskEntry(
+        "ttm.sim.tasks.pick_object:PickObject", "pick up a household object", "groups"
+    ),
     "side_shown": TaskEntry(
         "ttm.sim.tasks.memory.side_shown:SideShown", "pick on the side that was shown", "memory"
     ),
@@ -61,7 +64,7 @@ MEMORY_NAMES = tuple(name for name, task in TASKS.items() if task.suite == "memo
 
 def task_groups() -> dict[str, tuple[str, ...]]:
     """Return the words of commands that stand for several tasks, and the names of these."""
-    suites = {"all": "skills", "memory": "memory"}
+    suites = {"all": "skills", "groups": "groups", "memory": "memory"}
     return {
         word: tuple(name for name, task in TASKS.items() if task.suite == suite)
         for word, suite in suites.items()
