@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+from mink import SO3
 
 from ttm.sim.kitchen.controller import READY_POSITION_M
 from ttm.sim.kitchen.scene import COUNTER_FRONT_X_M, COUNTER_TOP_Z_M, OBJECTS
@@ -19,6 +20,10 @@ RETREAT_M = 0.11
 """The gripper lines up this far short of the grasp before it moves in."""
 WAITING_M = (0.79, 0.0, 0.80)
 """Where the gripper is kept while the robot drives; the last value is the lowest height."""
+STANDOFF_DOWN_M, WAITING_DOWN_M = 0.74, (0.74, 0.0, 0.92)
+"""The same for a gripper that points down: only there the arm can turn it between down and ahead."""
+TURNED_RAD = 0.25
+"""The gripper moves in and closes when it is turned less than this from how it is to hold."""
 
 LIFT_M = 0.06
 """An object counts as picked up when it hangs this far above where it stood on the counter."""
@@ -73,16 +78,16 @@ def gripper_start(rng: np.random.Generator) -> np.ndarray:
 # Driving up to a point and reaching for it. All points are (3,) in m in the base frame.
 
 
-def drive_to(point_m: np.ndarray) -> np.ndarray:
+def drive_to(point_m: np.ndarray, standoff_m: float = STANDOFF_M) -> np.ndarray:
     """Return the base's command (2,), m/s and rad/s, that brings the point before the arm."""
     bearing_rad = np.arctan2(point_m[1], point_m[0])
-    forward_m_s = np.clip(1.5 * (point_m[0] - STANDOFF_M), -0.25, 0.35)
+    forward_m_s = np.clip(1.5 * (point_m[0] - standoff_m), -0.25, 0.35)
     return np.array([forward_m_s, np.clip(2.0 * bearing_rad, -0.6, 0.6)])
 
 
-def is_far(point_m: np.ndarray) -> bool:
+def is_far(point_m: np.ndarray, standoff_m: float = STANDOFF_M) -> bool:
     """Return whether the robot must still drive before the arm can reach the point."""
-    return bool(point_m[0] > STANDOFF_M + 0.15)
+    return bool(point_m[0] > standoff_m + 0.15)
 
 
 def step_to(target_m: np.ndarray, gripper_m: np.ndarray) -> np.ndarray:
@@ -91,22 +96,30 @@ def step_to(target_m: np.ndarray, gripper_m: np.ndarray) -> np.ndarray:
     return step_m * min(1.0, MAX_STEP_M / max(float(np.linalg.norm(step_m)), 1e-9))
 
 
-def reach(
-    grasp_m: np.ndarray, gripper_m: np.ndarray, waiting_z_m: float | None = None
-) -> np.ndarray:
-    """Return a step (3,) m that moves the gripper in the nearer it is to the grasp's line, as in a funnel.
+def reach(grasp: Grasp, grasp_m: np.ndarray, gripper_m: np.ndarray, rotation: SO3) -> Motion:
+    """Return a tick's way to a grasp: the gripper moves in the nearer it is to its line, as in a funnel.
 
-    waiting_z_m: see `ttm.sim.tasks.task.Grasp`.
+    grasp_m: the grasp's point; gripper_m, rotation: the gripper's pose.
     """
-    off_line_m = float(np.hypot(*(grasp_m - gripper_m)[1:]))
-    entered = np.clip(1.0 - (off_line_m - 0.012) / 0.03, 0.0, 1.0)
-    target_m = grasp_m - np.array([RETREAT_M * (1.0 - entered), 0.0, 0.0])
-    if is_far(grasp_m):  # while the robot still drives, take only the height
-        x_m, y_m, z_m = WAITING_M
-        z_m = max(grasp_m[2], z_m) if waiting_z_m is None else waiting_z_m
+    away_m, to_turn = grasp.rotation.inverse().apply(grasp_m - gripper_m), turn_to(grasp, rotation)
+    off_line_m = float(np.hypot(*away_m[1:]))
+    entered = np.clip(1.0 - (off_line_m - 0.012) / 0.03, 0.0, 1.0) * (to_turn < TURNED_RAD)
+    target_m = grasp_m - grasp.rotation.apply(np.array([RETREAT_M * (1.0 - entered), 0.0, 0.0]))
+    ahead = grasp.rotation.as_matrix()[0, 0] > 0.5
+    standoff_m, least_m = (STANDOFF_M, 0.77) if ahead else (STANDOFF_DOWN_M, 0.72)
+    if is_far(grasp_m, standoff_m):  # while the robot still drives, take only the height
+        x_m, y_m, z_m = WAITING_M if ahead else WAITING_DOWN_M
+        z_m = max(grasp_m[2], z_m) if grasp.waiting_z_m is None else grasp.waiting_z_m
         target_m = np.array([x_m, y_m, z_m])
-    target_m[0] = max(target_m[0], 0.77)
-    return step_to(target_m, gripper_m)
+    target_m[0] = max(target_m[0], least_m)
+    return Motion(
+        step_to(target_m, gripper_m), drive_to(grasp_m, standoff_m), grasp.rotation
+    )
+
+
+def turn_to(grasp: Grasp, rotation: SO3) -> float:
+    """Return by how much the gripper, which has this rotation, is turned from the grasp's, rad."""
+    return float(np.linalg.norm((grasp.rotation.inverse() @ rotation).log()))
 
 
 def grasp_upright(world: KitchenWorld, body: str, height_m: float) -> Grasp:

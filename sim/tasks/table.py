@@ -29,6 +29,7 @@ TASKS: dict[str, TaskEntry] = {
     "pick": TaskEntry("ttm.sim.tasks.pick:Pick", "pick up a named object"),
     "open_drawer": TaskEntry("ttm.sim.tasks.open_drawer:OpenDrawer", "open a named drawer"),
     "drawer": TaskEntry("ttm.sim.tasks.drawer:Drawer", "open or close a named drawer", "paper"),
+    "place_upright": TaskEntry("ttm.sim.tasks.place_upright:PlaceUpright", "stand a lying object", "paper"),
     "side_shown": TaskEntry(
         "ttm.sim.tasks.memory.side_shown:SideShown", "pick on the side that was shown", "memory"
     ),

@@ -11,6 +11,7 @@ from typing import ClassVar
 
 import mujoco
 import numpy as np
+from mink import SO3
 
 from ttm.sim.kitchen.world import InitialState, KitchenWorld
 
@@ -25,6 +26,8 @@ class Grasp:
     """The body that both fingers must touch."""
     waiting_z_m: float | None = None
     """The gripper's height while the robot drives up, m. None: about that of the grasp."""
+    rotation: SO3 = field(default_factory=SO3.identity)
+    """That of the gripper in the base frame, which moves in along its x axis. The default points ahead."""
 
 
 @dataclass(frozen=True)
@@ -35,6 +38,10 @@ class Motion:
     """(3,): displacement of the gripper in the base frame, m."""
     base: np.ndarray = field(default_factory=lambda: np.zeros(2))
     """(2,): forward speed (m/s) and yaw rate (rad/s) of the base."""
+    rotation: SO3 = field(default_factory=SO3.identity)
+    """Towards which the gripper turns, in the base frame. The default points ahead."""
+    closed: bool = False
+    """Whether the gripper closes although it is to hold nothing."""
 
 
 class Task(ABC):
