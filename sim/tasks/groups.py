@@ -16,7 +16,7 @@ from ttm.sim.kitchen.objects import HOUSEHOLD, add_household
 from ttm.sim.kitchen.scene import COUNTER_FRONT_X_M, COUNTER_TOP_Z_M
 from ttm.sim.kitchen.world import InitialState, KitchenWorld
 from ttm.sim.tasks.motions import GRASP_HEIGHT_M, base_facing, gripper_start
-from ttm.sim.tasks.task import NEAR, STANDOFF_M, Grasp, Task
+from ttm.sim.tasks.task import NEAR, Grasp, Task
 
 LYING = SO3.from_y_radians(np.pi / 2)
 """The rotation of an object that lies with its top away from the robot."""
@@ -28,8 +28,8 @@ CORRIDOR_M = 0.14
 """Before a named object nothing stands within this distance of the line from it to the counter's front."""
 TALL_M, LOWEST_M = 0.10, 0.027
 """Lower objects than this are grasped with a pitched gripper; the gripper's lowest height above the counter."""
-PITCH_RAD, STEEP_RAD, NEAR_STANDOFF_M = 0.6, 1.2, 0.74
-"""The gripper's pitch for low objects, and for those that lie across, which the robot comes nearer to."""
+PITCH_RAD, STEEP_RAD = 0.6, 1.2
+"""The gripper's pitch for low objects, and for those that lie across."""
 
 
 class GroupTask(Task):
@@ -110,4 +110,4 @@ def hold(world: KitchenWorld, name: str) -> Grasp:
     turn_rad = (turn_rad + np.pi / 2) % np.pi - np.pi / 2
     across = abs(turn_rad) > 0.7
     rotation = SO3.from_z_radians(turn_rad) @ SO3.from_y_radians(STEEP_RAD if across else PITCH_RAD)
-    return Grasp(point_m, name, None, rotation, NEAR_STANDOFF_M if across else STANDOFF_M)
+    return Grasp(point_m, name, rotation=rotation)

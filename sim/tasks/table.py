@@ -31,6 +31,8 @@ TASKS: dict[str, TaskEntry] = {
     "pick_object": TaskEntry(
         "ttm.sim.tasks.pick_object:PickObject", "pick up a household object", "groups"
     ),
+    "drawer": TaskEntry("ttm.sim.tasks.drawer:Drawer", "open or close a named drawer", "groups"),
+    "place_upright": TaskEntry("ttm.sim.tasks.place_upright:PlaceUpright", "stand a lying object", "groups"),
     "side_shown": TaskEntry(
         "ttm.sim.tasks.memory.side_shown:SideShown", "pick on the side that was shown", "memory"
     ),

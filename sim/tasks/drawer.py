@@ -1,0 +1,80 @@
+"""Open or close the named one of the chest's three drawers, any of which may stand out (RT-1)."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ttm.sim.kitchen.scene import CHEST_POSITION_M, DRAWER_Z_M, HANDLE_X_M
+from ttm.sim.kitchen.world import InitialState, KitchenWorld
+from ttm.sim.tasks.motions import (
+    WAITING_M,
+    base_facing,
+    drive_to,
+    gripper_start,
+    lay_objects,
+    pulled_m,
+    step_to,
+)
+from ttm.sim.tasks.task import Grasp, Motion, Task
+
+OPEN_M, CLOSED_M = 0.15, 0.05
+"""A drawer counts as open when it stands out this far, and as closed when it stands out less than that (SIMPLER,
+Li et al. 2024, which repeats the evaluation of RT-1)."""
+STANDS_OUT_M = (0.12, 0.25)
+"""The range from which it is drawn how far a drawer stands out that is to be closed, or that is another one."""
+PULLED_OUT_M = 0.20
+"""The expert pulls a drawer out this far."""
+LEVEL_M = 0.04
+"""The gripper goes in when its height is off that of the handle by less."""
+CLEAR_M = 0.08
+"""Until then it stays this far before all handles."""
+
+
+class Drawer(Task):
+    """One drawer is to be opened or closed. The goal is the verb and the drawer."""
+
+    template = "{} the {} drawer"
+    goals = tuple(f"{verb} {drawer}" for verb in ("open", "close") for drawer in DRAWER_Z_M)
+
+    def names(self, goal: str) -> list[str]:
+        return goal.split()
+
+    def sample(self, rng: np.random.Generator) -> InitialState:
+        goal = str(rng.choice(self.goals))
+        verb, named = goal.split()
+        _, placed = lay_objects(rng, rng.uniform(0.0, 0.8))
+        out_m = {name: rng.uniform(*STANDS_OUT_M) * rng.integers(2) for name in DRAWER_Z_M}
+        out_m[named] = rng.uniform(*STANDS_OUT_M) if verb == "close" else 0.0
+        placed |= {f"drawer_{name}": (float(value),) for name, value in out_m.items()}
+        base = base_facing(rng, HANDLE_X_M - max(out_m.values()), CHEST_POSITION_M[1])
+        return InitialState(goal, placed, base, gripper_start(rng))
+
+    def predicate(self, world: KitchenWorld) -> bool:
+        verb, drawer = world.start.goal.split()
+        out_m = pulled_m(world, drawer)
+        return out_m > OPEN_M if verb == "open" else out_m < CLOSED_M
+
+    def grasp(self, world: KitchenWorld) -> Grasp | None:
+        """Hold the handle, once the gripper is at its height."""
+        drawer = world.start.goal.split()[1]
+        point_m = world.data.site(f"handle_{drawer}").xpos
+        gripper_m, _ = world.controller.gripper_pose()
+        level = abs(point_m[2] - gripper_m[2]) < LEVEL_M
+        return Grasp(point_m, f"drawer_{drawer}", point_m[2]) if level else None
+
+    def carry(self, world: KitchenWorld) -> Motion:
+        """Drive with the handle; before, bring the gripper to its height in front of all that stands out."""
+        verb, drawer = world.start.goal.split()
+        robot, gripper_m = world.controller, world.controller.gripper_pose()[0]
+        if self.grasp(world):
+            target_m = PULLED_OUT_M if verb == "open" else 0.0
+            forward_m_s = np.clip(2.0 * (pulled_m(world, drawer) - target_m), -0.2, 0.2)
+            return Motion(base=np.array([forward_m_s, 0.0]))
+        handles_m = {
+            name: robot.to_base_frame(world.data.site(f"handle_{name}").xpos) for name in DRAWER_Z_M
+        }
+        nearest_m = min(handle[0] for handle in handles_m.values())
+        waiting_m = np.array([*WAITING_M[:2], handles_m[drawer][2]])
+        ahead_m = nearest_m - CLEAR_M - max(gripper_m[0], WAITING_M[0])
+        drive = np.minimum(drive_to(handles_m[drawer]), (max(1.5 * ahead_m, -0.2), np.inf))
+        return Motion(step_to(waiting_m, gripper_m), drive)
