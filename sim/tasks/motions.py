@@ -79,16 +79,21 @@ def gripper_start(rng: np.random.Generator) -> np.ndarray:
 # Driving up to a point and reaching for it. All points are (3,) in m in the base frame.
 
 
-def drive_to(point_m: np.ndarray, standoff_m: float = STANDOFF_M) -> np.ndarray:
+def standoff_m(rotation: SO3) -> float:
+    """Return how far ahead of the base the gripper works when it is turned so, ahead or down."""
+    return STANDOFF_M if rotation.as_matrix()[0, 0] > 0.5 else STANDOFF_DOWN_M
+
+
+def drive_to(point_m: np.ndarray, distance_m: float = STANDOFF_M) -> np.ndarray:
     """Return the base's command (2,), m/s and rad/s, that brings the point before the arm."""
     bearing_rad = np.arctan2(point_m[1], point_m[0])
-    forward_m_s = np.clip(1.5 * (point_m[0] - standoff_m), -0.25, 0.35)
+    forward_m_s = np.clip(1.5 * (point_m[0] - distance_m), -0.25, 0.35)
     return np.array([forward_m_s, np.clip(2.0 * bearing_rad, -0.6, 0.6)])
 
 
-def is_far(point_m: np.ndarray, standoff_m: float = STANDOFF_M) -> bool:
+def is_far(point_m: np.ndarray, distance_m: float = STANDOFF_M) -> bool:
     """Return whether the robot must still drive before the arm can reach the point."""
-    return bool(point_m[0] > standoff_m + 0.15)
+    return bool(point_m[0] > distance_m + 0.15)
 
 
 def step_to(target_m: np.ndarray, gripper_m: np.ndarray) -> np.ndarray:
@@ -106,15 +111,15 @@ def reach(grasp: Grasp, grasp_m: np.ndarray, gripper_m: np.ndarray, rotation: SO
     off_line_m = float(np.hypot(*away_m[1:]))
     entered = np.clip(1.0 - (off_line_m - 0.012) / 0.03, 0.0, 1.0) * (to_turn < TURNED_RAD)
     target_m = grasp_m - grasp.rotation.apply(np.array([RETREAT_M * (1.0 - entered), 0.0, 0.0]))
-    ahead = grasp.rotation.as_matrix()[0, 0] > 0.5
-    standoff_m, least_m = (STANDOFF_M, 0.77) if ahead else (STANDOFF_DOWN_M, 0.72)
-    if is_far(grasp_m, standoff_m):  # while the robot still drives, take only the height
+    distance_m = standoff_m(grasp.rotation)
+    ahead = distance_m == STANDOFF_M
+    if is_far(grasp_m, distance_m):  # while the robot still drives, take only the height
         x_m, y_m, z_m = WAITING_M if ahead else WAITING_DOWN_M
         z_m = max(grasp_m[2], z_m) if grasp.waiting_z_m is None else grasp.waiting_z_m
         target_m = np.array([x_m, y_m, z_m])
-    target_m[0] = max(target_m[0], least_m)
+    target_m[0] = max(target_m[0], 0.77 if ahead else 0.72)
     return Motion(
-        step_to(target_m, gripper_m), drive_to(grasp_m, standoff_m), grasp.rotation
+        step_to(target_m, gripper_m), drive_to(grasp_m, distance_m), grasp.rotation
     )
 
 

@@ -33,6 +33,9 @@ TASKS: dict[str, TaskEntry] = {
     ),
     "drawer": TaskEntry("ttm.sim.tasks.drawer:Drawer", "open or close a named drawer", "groups"),
     "place_upright": TaskEntry("ttm.sim.tasks.place_upright:PlaceUpright", "stand a lying object", "groups"),
+    "move_near": TaskEntry(
+        "ttm.sim.tasks.move_near:MoveNear", "move a household object near another", "groups"
+    ),
     "side_shown": TaskEntry(
         "ttm.sim.tasks.memory.side_shown:SideShown", "pick on the side that was shown", "memory"
     ),
