@@ -9,7 +9,7 @@ import numpy as np
 
 from ttm.sim.kitchen.objects import HOUSEHOLD
 from ttm.sim.kitchen.scene import COUNTER_FRONT_X_M, COUNTER_TOP_Z_M
-from ttm.sim.kitchen.world import InitialState, KitchenWorld, bodies_touching, robot_touches
+from ttm.sim.kitchen.world import InitialState, KitchenWorld, robot_touches
 from ttm.sim.tasks.groups import GroupTask, above_counter_m, hold, lay_household
 from ttm.sim.tasks.motions import drive_to, is_far, standoff_m, step_to
 from ttm.sim.tasks.task import NEAR, Grasp, Motion
@@ -17,6 +17,8 @@ from ttm.sim.tasks.task import NEAR, Grasp, Motion
 GAP_M = 0.10
 """The objects are near when no more than this is between them, as SIMPLER (Li et al., 2024) has it, and no other object
 is nearer."""
+RESTS_M = 0.008
+"""How far its height may be off that of one that rests on the counter."""
 FAR_M = 0.28
 """At first they are further apart than this."""
 BESIDE_M, FREE_M = 0.125, 0.15
@@ -58,7 +60,8 @@ class MoveNear(GroupTask):
         near_m = GAP_M + HOUSEHOLD[moved].half_m[1] + HOUSEHOLD[other].half_m[1]
         nearest = min(away for name, away in away_m.items() if name not in (moved, other))
         near = away_m[moved] < min(near_m, nearest)
-        return bool(near and "counter" in bodies_touching(world, moved))
+        off_m = world.data.body(moved).xpos[2] - COUNTER_TOP_Z_M - above_counter_m(world, moved)
+        return bool(near and abs(off_m) < RESTS_M)
 
     def is_lost(self, world: KitchenWorld) -> bool:
         return any(
