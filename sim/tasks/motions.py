@@ -118,9 +118,7 @@ def reach(grasp: Grasp, grasp_m: np.ndarray, gripper_m: np.ndarray, rotation: SO
         z_m = max(grasp_m[2], z_m) if grasp.waiting_z_m is None else grasp.waiting_z_m
         target_m = np.array([x_m, y_m, z_m])
     target_m[0] = max(target_m[0], 0.77 if ahead else 0.72)
-    return Motion(
-        step_to(target_m, gripper_m), drive_to(grasp_m, distance_m), grasp.rotation
-    )
+    return Motion(step_to(target_m, gripper_m), drive_to(grasp_m, distance_m), grasp.rotation)
 
 
 def turn_to(grasp: Grasp, rotation: SO3) -> float:

@@ -9,7 +9,14 @@ from ttm.sim.kitchen.objects import OBJECTS
 from ttm.sim.kitchen.scene import COUNTER_FRONT_X_M, COUNTER_TOP_Z_M
 from ttm.sim.kitchen.world import InitialState, KitchenWorld, robot_touches
 from ttm.sim.tasks.motions import (
-    GRASP_HEIGHT_M, STANDOFF_DOWN_M, WAITING_DOWN_M, base_facing, drive_to, gripper_start, lay_objects, step_to,
+    GRASP_HEIGHT_M,
+    STANDOFF_DOWN_M,
+    WAITING_DOWN_M,
+    base_facing,
+    drive_to,
+    gripper_start,
+    lay_objects,
+    step_to,
 )
 from ttm.sim.tasks.task import Grasp, Motion, Task
 
@@ -32,12 +39,14 @@ class PlaceUpright(Task):
         heading = base[2] + rng.uniform(-HEADING_RAD, HEADING_RAD)
         rot = SO3.from_z_radians(heading) @ SO3.from_y_radians(np.pi / 2)
         x, y, _ = placed[goal]
-        placed[goal] = (x-.03, y, COUNTER_TOP_Z_M + OBJECTS[goal].radius_m + 0.001, *rot.wxyz)
+        placed[goal] = (x - 0.03, y, COUNTER_TOP_Z_M + OBJECTS[goal].radius_m + 0.001, *rot.wxyz)
         return InitialState(goal, placed, base, gripper_start(rng))
 
     def _stands(self, world):
         up, bottom_m = self._axis(world)
-        return np.arccos(min(up[2],1.0)) < UPRIGHT_RAD and bottom_m[2] - COUNTER_TOP_Z_M < STANDING_M
+        return (
+            np.arccos(min(up[2], 1.0)) < UPRIGHT_RAD and bottom_m[2] - COUNTER_TOP_Z_M < STANDING_M
+        )
 
     def _axis(self, world):
         body = world.data.body(world.start.goal)
@@ -55,7 +64,7 @@ class PlaceUpright(Task):
             return None
         up, bottom_m = self._axis(world)
         robot = world.controller
-        bm=robot.to_base_frame(bottom_m)
+        bm = robot.to_base_frame(bottom_m)
         axis = robot.to_base_frame(bottom_m + up) - bm
         heading_rad, tilt_rad = np.arctan2(axis[1], axis[0]), np.arccos(np.clip(axis[2], -1, 1))
         rotation = SO3.from_z_radians(heading_rad) @ SO3.from_y_radians(tilt_rad)
@@ -67,11 +76,11 @@ class PlaceUpright(Task):
         up, bottom_m = self._axis(world)
         robot = world.controller
         gripper_m, rotation = robot.gripper_pose()
-        bm=robot.to_base_frame(bottom_m)
+        bm = robot.to_base_frame(bottom_m)
         axis = robot.to_base_frame(bottom_m + up) - bm
         ahead, _, above = rotation.inverse().apply(axis)
         wanted = SO3.from_y_radians(-np.arctan2(ahead, above))
-        upright = np.arccos(np.clip(axis[2], -1, 1)) < UPRIGHT_RAD/2
+        upright = np.arccos(np.clip(axis[2], -1, 1)) < UPRIGHT_RAD / 2
         target_m = np.array([WAITING_DOWN_M[0], 0.0, gripper_m[2] + COUNTER_TOP_Z_M - bm[2]])
         if not upright:
             target_m[2] = COUNTER_TOP_Z_M + GRASP_HEIGHT_M + CLEARANCE_M

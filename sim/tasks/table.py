@@ -32,7 +32,9 @@ TASKS: dict[str, TaskEntry] = {
         "ttm.sim.tasks.pick_object:PickObject", "pick up a household object", "groups"
     ),
     "drawer": TaskEntry("ttm.sim.tasks.drawer:Drawer", "open or close a named drawer", "groups"),
-    "place_upright": TaskEntry("ttm.sim.tasks.place_upright:PlaceUpright", "stand a lying object", "groups"),
+    "place_upright": TaskEntry(
+        "ttm.sim.tasks.place_upright:PlaceUpright", "stand a lying object", "groups"
+    ),
     "move_near": TaskEntry(
         "ttm.sim.tasks.move_near:MoveNear", "move a household object near another", "groups"
     ),
