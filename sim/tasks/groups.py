@@ -1,7 +1,6 @@
 """What the tasks of the five groups of skills share: a counter of household objects, and how to hold them.
 
-The groups are those of the robot experiment of *Token Turing Machines* (Ryoo et al., 2022, figure 6), after SayCan
-(Ahn et al., 2022) and RT-1 (Brohan et al., 2022).
+The groups are those of the robot experiment of *Token Turing Machines* (Ryoo et al., 2022, figure 6).
 """
 
 from __future__ import annotations
@@ -20,10 +19,10 @@ from ttm.sim.tasks.task import NEAR, Grasp, Task
 
 LYING = SO3.from_y_radians(np.pi / 2)
 """The rotation of an object that lies with its top away from the robot."""
-NEAREST_X_M, FURTHEST_X_M, SPREAD_M = COUNTER_FRONT_X_M + 0.08, COUNTER_FRONT_X_M + 0.28, 0.5
+NEAREST_X_M, FURTHEST_X_M, SPREAD_M = COUNTER_FRONT_X_M + 0.08, COUNTER_FRONT_X_M + 0.23, 0.55
 """Objects lie between the two, and no further than the third from a middle to the left and right."""
 STANDING_M, NAMED_APART_M, CORRIDOR_M = 0.055, 0.05, 0.14
-"""The space around an object that stands, what a named one has besides, and on both sides of the way to that."""
+"""The space around what stands, what is added for a named object, and that beside the way to a named one."""
 LIES = 0.2
 """The portion of the objects that are not named, and can be knocked over, that lie."""
 TALL_M, LOWEST_M, WIDEST_M = 0.11, 0.027, 0.04
@@ -42,15 +41,16 @@ class GroupTask(Task):
 def lay_household(
     rng: np.random.Generator, goal: str, rotations: Mapping[str, SO3] | None = None
 ) -> InitialState:
-    """Draw an initial state: 4 to 8 objects on the counter, among them one like the first that the goal names.
+    """Draw an initial state: 4 to 8 objects on the counter, one of them like the first that the goal names.
 
     rotations: of those that do not stand; each is turned about the vertical besides. What is not on the
     counter stands behind the robot.
     """
     named, turned = goal.split(NEAR), {name: item.rest for name, item in HOUSEHOLD.items()}
     others = [str(name) for name in rng.permutation(list(HOUSEHOLD)) if name not in named]
-    alike = next(name for name in others if HOUSEHOLD[named[0]].is_like(HOUSEHOLD[name]))
-    wanted = list(dict.fromkeys([*named, alike, *others]))[: rng.integers(4, 9)]
+    first = HOUSEHOLD[named[0]]
+    alike = [name for name in others if first.is_like(HOUSEHOLD[name])][:1]
+    wanted = list(dict.fromkeys([*named, *alike, *others]))[: rng.integers(4, 9)]
     for name in wanted[len(named) :]:
         if HOUSEHOLD[name].topples and rng.random() < LIES:
             turned[name] = LYING
@@ -70,13 +70,11 @@ def lay_household(
                 return False
         return True
 
+    low, high = (NEAREST_X_M, middle_y_m - SPREAD_M), (FURTHEST_X_M, middle_y_m + SPREAD_M)
     while not {*named, *wanted[:4]} <= places.keys():  # the last ones may find no room
         places = {}
         for name in wanted * 10:
-            place = rng.uniform((NEAREST_X_M, -SPREAD_M), (FURTHEST_X_M, SPREAD_M)) + (
-                0,
-                middle_y_m,
-            )
+            place = rng.uniform(low, high)
             if name not in places and has_room(name, place):
                 places[name] = place
     poses = {}

@@ -15,7 +15,7 @@ from ttm.sim.tasks.motions import drive_to, is_far, standoff_m, step_to
 from ttm.sim.tasks.task import NEAR, Grasp, Motion
 
 GAP_M, RESTS_M = 0.10, 0.008
-"""Near objects have no more than this between them (SIMPLER, Li et al., 2024); how far what rests may be off its height."""
+"""The most between what is near (SIMPLER, Li et al., 2024), and between the counter and what rests on it."""
 FAR_M = 0.28
 """At first the two are further apart than this."""
 BESIDE_M, FREE_M = 0.125, 0.18
@@ -23,7 +23,7 @@ BESIDE_M, FREE_M = 0.125, 0.18
 DIRECTIONS = np.array([(0, 1), (0, -1), (-0.7, 0.7), (-0.7, -0.7), (-1, 0)])
 """From the other object to where it may go: to its left, to its right, or before it."""
 CARRIED_M, HIGH_ENOUGH_M, ALIGNED_M = 0.22, 0.05, 0.012
-"""It is carried this far above the counter, over all others, or less by the second, and let down this near its place."""
+"""It is carried so far above the counter, give or take the second, and let down so near to its place."""
 
 
 class MoveNear(GroupTask):
@@ -96,7 +96,7 @@ def _free_m(place: np.ndarray, goal: str, places: Mapping[str, np.ndarray]) -> f
 
 
 def _beside(start: InitialState, places: Mapping[str, np.ndarray]) -> np.ndarray:
-    """Return where to put the object: of the places that are free enough the one nearest to where it began."""
+    """Return where to put the object: of the places that are free the one nearest to where it began."""
     moved, other = start.goal.split(NEAR)
     candidates = places[other] + BESIDE_M * DIRECTIONS
     began = np.array(start.objects_m[moved][:2])
