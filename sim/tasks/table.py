@@ -30,6 +30,7 @@ TASKS: dict[str, TaskEntry] = {
     "open_drawer": TaskEntry("ttm.sim.tasks.open_drawer:OpenDrawer", "open a named drawer"),
     "drawer": TaskEntry("ttm.sim.tasks.drawer:Drawer", "open or close a named drawer", "paper"),
     "place_upright": TaskEntry("ttm.sim.tasks.place_upright:PlaceUpright", "stand a lying object", "paper"),
+    "knock_over": TaskEntry("ttm.sim.tasks.knock_over:KnockOver", "knock over a named object", "paper"),
     "side_shown": TaskEntry(
         "ttm.sim.tasks.memory.side_shown:SideShown", "pick on the side that was shown", "memory"
     ),
