@@ -26,14 +26,16 @@ class InitialState:
     goal: str
     """What the instruction names."""
     objects_m: dict[str, tuple[float, ...]]
-    """Where each joint that a task places begins, by its name. Free bodies, which have the name of their joint:
-    x y z in the world, m, with a quaternion w x y z unless they stand upright. Drawers: how far out, m."""
+    """Position of each free body in the world, m, by the name of the body and its joint; then perhaps its
+    quaternion w x y z. By the name of a drawer's joint: how far it stands out, m."""
     base_pose: np.ndarray
     """(3,): x (m), y (m) and yaw (rad) of the robot's base in the world."""
     gripper_m: np.ndarray
     """(3,): position of the gripper in the base frame, m."""
     grip_m: float | None = None
     """How far each finger is from the middle, m, around what it holds. None: it is open and empty."""
+    head_rad: tuple[float, float] = (0.0, fetch.HEAD_TILT_RAD)
+    """How far the head is turned to the left, and down."""
 
     @property
     def opening(self) -> float:
@@ -82,10 +84,10 @@ class KitchenWorld:
         """Place the robot and all objects for a new episode, and let them settle for one tick."""
         mujoco.mj_resetData(self.model, self.data)
         self.start, self.tick, self.ticks, self.notes, self.success = start, 0, 0, [], False
-        for name, place in start.objects_m.items():
+        for name, pose in start.objects_m.items():
             qpos = self.data.joint(name).qpos
-            qpos[:] = (*place, 1, 0, 0, 0)[: qpos.size]
-        self.controller.place(start.base_pose, start.gripper_m, start.grip_m)
+            qpos[:] = (*pose, 1, 0, 0, 0)[: qpos.size]
+        self.controller.place(start.base_pose, start.gripper_m, start.grip_m, start.head_rad)
         self._advance(np.zeros(3), np.zeros(3), start.opening, np.zeros(2))
         self.data.time = 0.0
         mujoco.mj_getState(self.model, self.data, self._first_state, HELD_STATE)

@@ -22,15 +22,22 @@ class TaskEntry:
     description: str
     """What the task asks for, for help texts."""
     suite: str = "skills"
-    """The suite that the task belongs to: "skills", which need no memory, or "memory"."""
+    """The suite that the task belongs to: "skills", which need no memory, "groups", or "memory"."""
 
 
 TASKS: dict[str, TaskEntry] = {
     "pick": TaskEntry("ttm.sim.tasks.pick:Pick", "pick up a named object"),
     "open_drawer": TaskEntry("ttm.sim.tasks.open_drawer:OpenDrawer", "open a named drawer"),
-    "drawer": TaskEntry("ttm.sim.tasks.drawer:Drawer", "open or close a named drawer", "paper"),
-    "place_upright": TaskEntry("ttm.sim.tasks.place_upright:PlaceUpright", "stand a lying object", "paper"),
-    "knock_over": TaskEntry("ttm.sim.tasks.knock_over:KnockOver", "knock over a named object", "paper"),
+    "pick_object": TaskEntry(
+        "ttm.sim.tasks.pick_object:PickObject", "pick up a household object", "groups"
+    ),
+    "knock_over": TaskEntry(
+        "ttm.sim.tasks.knock_over:KnockOver", "knock a household object over", "groups"
+    ),
+    "place_upright": TaskEntry(
+        "ttm.sim.tasks.place_upright:PlaceUpright", "place a lying object upright", "groups"
+    ),
+    "drawer": TaskEntry("ttm.sim.tasks.drawer:Drawer", "open or close a named drawer", "groups"),
     "side_shown": TaskEntry(
         "ttm.sim.tasks.memory.side_shown:SideShown", "pick on the side that was shown", "memory"
     ),
@@ -64,7 +71,7 @@ MEMORY_NAMES = tuple(name for name, task in TASKS.items() if task.suite == "memo
 
 def task_groups() -> dict[str, tuple[str, ...]]:
     """Return the words of commands that stand for several tasks, and the names of these."""
-    suites = {"all": "skills", "memory": "memory"}
+    suites = {"all": "skills", "groups": "groups", "memory": "memory"}
     return {
         word: tuple(name for name, task in TASKS.items() if task.suite == suite)
         for word, suite in suites.items()

@@ -15,6 +15,11 @@ from mink import SO3
 
 from ttm.sim.kitchen.world import InitialState, KitchenWorld
 
+STANDOFF_M = 0.92
+"""The robot drives until the grasp lies this far ahead of the base's centre, easy for the arm to reach."""
+NEAR = " near "
+"""What joins the names of a goal that has two."""
+
 
 @dataclass(frozen=True)
 class Grasp:
@@ -26,8 +31,10 @@ class Grasp:
     """The body that both fingers must touch."""
     waiting_z_m: float | None = None
     """The gripper's height while the robot drives up, m. None: about that of the grasp."""
-    rotation: SO3 = field(default_factory=SO3.identity)
-    """That of the gripper in the base frame, which moves in along its x axis. The default points ahead."""
+    rotation: SO3 = SO3.identity()  # noqa: RUF009  (never changed)
+    """The gripper's rotation in the base frame, from pointing forward; pitched down it reaches low objects."""
+    standoff_m: float = STANDOFF_M
+    """How far ahead of the base's centre the expert brings the point."""
 
 
 @dataclass(frozen=True)
@@ -38,10 +45,10 @@ class Motion:
     """(3,): displacement of the gripper in the base frame, m."""
     base: np.ndarray = field(default_factory=lambda: np.zeros(2))
     """(2,): forward speed (m/s) and yaw rate (rad/s) of the base."""
-    rotation: SO3 = field(default_factory=SO3.identity)
-    """Towards which the gripper turns, in the base frame. The default points ahead."""
+    rotation: SO3 | None = None
+    """The gripper's rotation in the base frame to turn to. None: that of the grasp."""
     closed: bool = False
-    """Whether the gripper closes although it is to hold nothing."""
+    """Whether the gripper closes although there is nothing to hold."""
 
 
 class Task(ABC):
@@ -52,14 +59,17 @@ class Task(ABC):
     """
 
     template: ClassVar[str]
-    """The instruction, with `{}` where the goal's name is inserted."""
+    """The instruction, with `{}` where the goal's name, or each of its names, is inserted."""
+    paraphrases: ClassVar[tuple[str, ...]] = ()
+    """Other words for the template, which evaluations alone use."""
     goals: ClassVar[tuple[str, ...]]
     """The names that `InitialState.goal` may take."""
     max_ticks: ClassVar[int] = 100
     """The number of ticks (0.2 s each) after which an episode is cut off."""
 
-    def instruction(self, goal: str) -> str:
-        return self.template.format(goal)
+    def instruction(self, goal: str, template: str | None = None) -> str:
+        """Return the text that asks for a goal, by default in the words of the task's own template."""
+        return (template or self.template).format(*goal.split(NEAR))
 
     @property
     def instructions(self) -> tuple[str, ...]:
