@@ -17,6 +17,8 @@ MAX_STEP_M = 0.04
 """The gripper moves no further than this in one tick."""
 TURNED_RAD = 0.25
 """The gripper moves in and closes once it is turned less than this from how it shall hold."""
+REACH_M = (-0.01, 0.02)
+"""How much nearer and further than a near grasp's stand-off the gripper goes."""
 RETREAT_M = 0.11
 """The gripper lines up this far short of the grasp before it moves in."""
 WAITING_M = (0.79, 0.0, 0.80)
@@ -106,7 +108,8 @@ def reach(grasp: Grasp, grasp_m: np.ndarray, gripper_m: np.ndarray, turned_rad: 
         x_m, y_m, z_m = WAITING_M
         z_m = max(grasp_m[2], z_m) if grasp.waiting_z_m is None else grasp.waiting_z_m
         target_m = np.array([min(x_m, grasp.standoff_m), y_m, z_m])
-    target_m[0] = max(target_m[0], min(0.77, grasp.standoff_m))
+    near = grasp.standoff_m < STANDOFF_M  # the arm cannot point down any further ahead
+    target_m[0] = np.clip(target_m[0], *(np.add(grasp.standoff_m, REACH_M) if near else (0.77, np.inf)))
     drive = drive_to(grasp_m, grasp.standoff_m)
     return Motion(step_to(target_m, gripper_m), drive, grasp.rotation)
 

@@ -7,9 +7,10 @@ from mink import SO3
 
 from ttm.sim.kitchen.objects import HOUSEHOLD
 from ttm.sim.kitchen.scene import COUNTER_TOP_Z_M
+from ttm.sim.kitchen.spec import SPEC
 from ttm.sim.kitchen.world import InitialState, KitchenWorld, robot_touches
-from ttm.sim.tasks.groups import LYING, NEAR_STANDOFF_M, GroupTask, lay_household
-from ttm.sim.tasks.motions import GRASP_HEIGHT_M, drive_to, step_to
+from ttm.sim.tasks.groups import LYING, GroupTask, lay_household
+from ttm.sim.tasks.motions import GRASP_HEIGHT_M, step_to
 from ttm.sim.tasks.task import Grasp, Motion
 
 UPRIGHT_RAD = 0.14
@@ -20,6 +21,8 @@ TURNED_RAD = 1.3
 """It begins with its top turned no further than this from straight away from the robot."""
 GRASP_PORTION = 0.6
 """The expert holds an object in this portion of its height, but no higher than others."""
+DOWN_M, UP_M = 0.72, 0.84
+"""How far ahead of the base the gripper is that points down, and ahead. The base gives way meanwhile."""
 WAITING_Z_M, CARRYING_M = 0.92, 0.05
 """The gripper's height before it goes down, and that of the object's bottom above the counter as it is turned."""
 
@@ -53,7 +56,7 @@ class PlaceUpright(GroupTask):
         heading_rad = np.arctan2(up[1], up[0]) - world.controller.base_pose()[2]
         lean = SO3.from_y_radians(np.arccos(np.clip(up[2], -1, 1)))
         rotation = SO3.from_z_radians(heading_rad) @ lean
-        return Grasp(bottom_m + height_m * up, goal, WAITING_Z_M, rotation, NEAR_STANDOFF_M)
+        return Grasp(bottom_m + height_m * up, goal, WAITING_Z_M, rotation, DOWN_M)
 
     def carry(self, world: KitchenWorld) -> Motion:
         """Lift and turn it up, lower it, let go, and back off."""
@@ -66,8 +69,9 @@ class PlaceUpright(GroupTask):
         wanted = SO3.from_y_radians(-np.arctan2(ahead, above))
         upright = np.arccos(min(up[2], 1.0)) < UPRIGHT_RAD / 2
         rise_m = COUNTER_TOP_Z_M + (0.0 if upright else CARRYING_M) - bottom_m[2]
-        target_m = np.array([NEAR_STANDOFF_M, 0.0, gripper_m[2] + rise_m])
-        return Motion(step_to(target_m, gripper_m), rotation=wanted)
+        ahead_m = DOWN_M + (UP_M - DOWN_M) * max(up[2], 0.0)
+        step_m = step_to(np.array([ahead_m, 0.0, gripper_m[2] + rise_m]), gripper_m)
+        return Motion(step_m, np.array([-step_m[0] / SPEC.control_dt_s, 0.0]), wanted)
 
     def _axis(self, world: KitchenWorld) -> tuple[np.ndarray, np.ndarray]:
         """Return the middle of the object's bottom and its upward axis, (3,) each, in the world."""
