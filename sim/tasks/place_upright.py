@@ -6,8 +6,7 @@ import numpy as np
 from mink import SO3
 
 from ttm.sim.kitchen.objects import HOUSEHOLD
-from ttm.sim.kitchen.scene import COUNTER_TOP_Z_M
-from ttm.sim.kitchen.spec import SPEC
+from ttm.sim.kitchen.scene import COUNTER_FRONT_X_M, COUNTER_TOP_Z_M
 from ttm.sim.kitchen.world import InitialState, KitchenWorld, robot_touches
 from ttm.sim.tasks.groups import LYING, GroupTask, lay_household
 from ttm.sim.tasks.motions import GRASP_HEIGHT_M, step_to
@@ -22,7 +21,9 @@ TURNED_RAD = 1.3
 GRASP_PORTION = 0.6
 """The expert holds an object in this portion of its height, but no higher than others."""
 DOWN_M, UP_M = 0.72, 0.84
-"""How far ahead of the base the gripper is that points down, and ahead. The base gives way meanwhile."""
+"""How far ahead of the base the gripper is that points down, and ahead."""
+PLACE_X_M, PLACE_WITHIN_M = COUNTER_FRONT_X_M + 0.14, 0.05
+"""Where the object is set down: further back the forearm would meet the counter."""
 WAITING_Z_M, CARRYING_M = 0.92, 0.05
 """The gripper's height before it goes down, and that of the object's bottom above the counter as it is turned."""
 
@@ -67,11 +68,12 @@ class PlaceUpright(GroupTask):
         # How the object leans in the plane in which the fingers let it swing.
         ahead, _, above = (rotation.inverse() @ SO3.from_z_radians(-world.controller.base_pose()[2])).apply(up)
         wanted = SO3.from_y_radians(-np.arctan2(ahead, above))
-        upright = np.arccos(min(up[2], 1.0)) < UPRIGHT_RAD / 2
-        rise_m = COUNTER_TOP_Z_M + (0.0 if upright else CARRYING_M) - bottom_m[2]
+        to_place_m = PLACE_X_M - bottom_m[0]
+        ready = np.arccos(min(up[2], 1.0)) < UPRIGHT_RAD / 2 and abs(to_place_m) < PLACE_WITHIN_M
+        rise_m = COUNTER_TOP_Z_M + (0.0 if ready else CARRYING_M) - bottom_m[2]
         ahead_m = DOWN_M + (UP_M - DOWN_M) * max(up[2], 0.0)
         step_m = step_to(np.array([ahead_m, 0.0, gripper_m[2] + rise_m]), gripper_m)
-        return Motion(step_m, np.array([-step_m[0] / SPEC.control_dt_s, 0.0]), wanted)
+        return Motion(step_m, np.array([np.clip(2.0 * to_place_m, -0.3, 0.3), 0.0]), wanted)
 
     def _axis(self, world: KitchenWorld) -> tuple[np.ndarray, np.ndarray]:
         """Return the middle of the object's bottom and its upward axis, (3,) each, in the world."""
