@@ -20,15 +20,17 @@ from ttm.sim.kitchen.variation import DIMENSIONS
 from ttm.sim.kitchen.view import MujocoRobotView
 from ttm.sim.kitchen.world import InitialState, KitchenWorld, both_fingers_touch
 from ttm.sim.tasks.memory.cue import OPTIONS, CueState, CueTask, start_of
-from ttm.sim.tasks.motions import TURNED_RAD, reach
+from ttm.sim.tasks.motions import TURNED_RAD, reach, turn_to
 from ttm.sim.tasks.table import TASKS, instructions_of, load_task, task_groups
-from ttm.sim.tasks.task import Motion, Task
+from ttm.sim.tasks.task import Grasp, Motion, Task
 
 CAMERAS = {
     "head": fetch.SCENE_PREFIX + fetch.HEAD_CAMERA,
     "wrist": fetch.SCENE_PREFIX + fetch.WRIST_CAMERA,
 }
 """The cameras of the policy's spec, and their names in the scene."""
+TURN_RAD = 0.1
+"""The expert turns the gripper by no more than this about each axis in one tick."""
 GRIPPER = SPEC.action_slices["gripper"]
 HOLD_TICKS = 3
 """An episode succeeds once its predicate has held for this many ticks in a row (0.6 s)."""
@@ -52,10 +54,9 @@ class KitchenExpert:
             return self.world.start.stand_still()
         _, rotation = self.world.controller.gripper_pose()
         motion, closed = self._motion()
-        wanted = SO3.identity() if motion.rotation is None else motion.rotation
         limits_m = SPEC.actions[0]
         step_m = np.clip(motion.translation_m, limits_m.low, limits_m.high)
-        turn = np.clip(0.5 * (wanted @ rotation.inverse()).log(), -0.1, 0.1)
+        turn = np.clip(0.5 * (motion.rotation @ rotation.inverse()).log(), -TURN_RAD, TURN_RAD)
         action = [*step_m, *turn, float(not closed), *motion.base, float(self.world.success)]
         return np.array(action, np.float32)
 
@@ -66,23 +67,21 @@ class KitchenExpert:
             motion = self.task.carry(self.world)
             return motion, motion.closed
         grasp_m = self.world.controller.to_base_frame(grasp.point_m)
-        gripper_m, rotation = self.world.controller.gripper_pose()
-        turned_rad = float(np.linalg.norm((grasp.rotation.inverse() @ rotation).log()))
-        away_m = np.abs(grasp.rotation.as_matrix().T @ (grasp_m - gripper_m))
-        closed = self._closed_on(away_m, turned_rad)
+        pose = self.world.controller.gripper_pose()
+        closed = self._closed_on(grasp, grasp_m, *pose)
         if closed and both_fingers_touch(self.world, grasp.body):
-            motion = self.task.carry(self.world)
-            return replace(motion, rotation=motion.rotation or grasp.rotation), closed
-        return reach(grasp, grasp_m, gripper_m, turned_rad), closed
+            return self.task.carry(self.world), closed
+        return reach(grasp, grasp_m, *pose), closed
 
-    def _closed_on(self, away_m: np.ndarray, turned_rad: float) -> bool:
-        """Return whether to close: when the grasp lies between the fingers, and as long as it is near.
-
-        away_m: (3,), how far the grasp is along the axes of the gripper that holds it.
-        """
+    def _closed_on(
+        self, grasp: Grasp, grasp_m: np.ndarray, gripper_m: np.ndarray, rotation: SO3
+    ) -> bool:
+        """Return whether to close: when the grasp lies between the fingers, and as long as it is near."""
+        away_m = np.abs(grasp.rotation.inverse().apply(grasp_m - gripper_m))
         if self.world.controller.gripper_opening() < 0.95:  # it is closing
             return bool((away_m < (0.035, 0.03, 0.05)).all())
-        return turned_rad < TURNED_RAD and bool((away_m < (0.015, 0.015, 0.025)).all())
+        turned = turn_to(grasp, rotation) < TURNED_RAD
+        return turned and bool((away_m < (0.015, 0.015, 0.025)).all())
 
 
 class KitchenEnv(gymnasium.Env[dict[str, np.ndarray], np.ndarray]):

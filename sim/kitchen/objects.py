@@ -236,8 +236,8 @@ HOUSEHOLD = {
         HouseholdObject("white bowl", "bowl", "round", (
             (0, 0), (0, 2.2, "white"), (0.8, 2.2, "white"), (3, 3.5, "white"), (4.2, 3.8, "red"), (5, 3.9, "white"),
             (5, 3.7, "white"), (1.5, 2.4, "cream"), (1.5, 0, "cream"))),
-        HouseholdObject("blue chip bag", "chip bag", "bag", _bag(3.9, 2.4, 14, "blue", "disc", "yellow"), 0.05),
-        HouseholdObject("green chip bag", "chip bag", "bag", _bag(3.9, 2.4, 14, "green", "wave", "white"), 0.05),
+        HouseholdObject("blue chip bag", "chip bag", "bag", _bag(3.7, 2.4, 14, "blue", "disc", "yellow"), 0.05),
+        HouseholdObject("green chip bag", "chip bag", "bag", _bag(3.7, 2.4, 14, "green", "wave", "white"), 0.05),
         HouseholdObject("cereal box", "box", "box", _box(3.7, 2.2, 15, "yellow", "bowl", "blue")),
         HouseholdObject("tea box", "box", "box", _box(3.5, 3, 7.5, "teal", "disc", "cream")),
         HouseholdObject("milk carton", "carton", "box", _carton(3.4, 16, "blue", "white", "wave", "sky")),

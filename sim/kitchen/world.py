@@ -26,8 +26,8 @@ class InitialState:
     goal: str
     """What the instruction names."""
     objects_m: dict[str, tuple[float, ...]]
-    """Position of each free body in the world, m, by the name of the body and its joint; then perhaps its
-    quaternion w x y z. By the name of a drawer's joint: how far it stands out, m."""
+    """Where each joint that a task places begins, by its name. Free bodies, which have the name of their joint:
+    x y z in the world, m, with a quaternion w x y z unless they stand upright. Drawers: how far out, m."""
     base_pose: np.ndarray
     """(3,): x (m), y (m) and yaw (rad) of the robot's base in the world."""
     gripper_m: np.ndarray
@@ -84,9 +84,9 @@ class KitchenWorld:
         """Place the robot and all objects for a new episode, and let them settle for one tick."""
         mujoco.mj_resetData(self.model, self.data)
         self.start, self.tick, self.ticks, self.notes, self.success = start, 0, 0, [], False
-        for name, pose in start.objects_m.items():
+        for name, place in start.objects_m.items():
             qpos = self.data.joint(name).qpos
-            qpos[:] = (*pose, 1, 0, 0, 0)[: qpos.size]
+            qpos[:] = (*place, 1, 0, 0, 0)[: qpos.size]
         self.controller.place(start.base_pose, start.gripper_m, start.grip_m, start.head_rad)
         self._advance(np.zeros(3), np.zeros(3), start.opening, np.zeros(2))
         self.data.time = 0.0

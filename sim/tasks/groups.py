@@ -16,7 +16,7 @@ from ttm.sim.kitchen.objects import HOUSEHOLD, add_household
 from ttm.sim.kitchen.scene import COUNTER_FRONT_X_M, COUNTER_TOP_Z_M
 from ttm.sim.kitchen.world import InitialState, KitchenWorld
 from ttm.sim.tasks.motions import GRASP_HEIGHT_M, base_facing, gripper_start
-from ttm.sim.tasks.task import NEAR, STANDOFF_M, Grasp, Task
+from ttm.sim.tasks.task import NEAR, Grasp, Task
 
 LYING = SO3.from_y_radians(np.pi / 2)
 """The rotation of an object that lies with its top away from the robot."""
@@ -26,10 +26,11 @@ CLOSEST_M, APART_M = 0.11, 0.16
 """The least distance between two objects, and of one that is named from others."""
 CORRIDOR_M = 0.14
 """Before a named object nothing stands within this distance of the line from it to the counter's front."""
-TALL_M, LOWEST_M = 0.10, 0.027
-"""Lower objects than this are grasped with a pitched gripper; the gripper's lowest height above the counter."""
-PITCH_RAD, STEEP_RAD, NEAR_STANDOFF_M = 0.6, 1.2, 0.74
-"""The gripper's pitch for low objects, and for those that lie across, which the robot comes nearer to."""
+TALL_M, LOWEST_M, WIDEST_M = 0.10, 0.027, 0.04
+"""Lower objects than this are grasped with a pitched gripper; its lowest height above the counter; half of the most
+that goes between its fingers."""
+PITCH_RAD, STEEP_RAD = 0.6, 1.3
+"""The gripper's pitch for low objects, and for those that lie."""
 
 
 class GroupTask(Task):
@@ -96,17 +97,32 @@ def _pose(name: str, place: np.ndarray, rotation: SO3) -> tuple[float, ...]:
     return (*map(float, place), on_m + above_m + 0.001, *map(float, rotation.wxyz))
 
 
+def _stands(axes: np.ndarray) -> bool:
+    """Return whether a body with these axes, (3, 3), is rather upright than on its side."""
+    return bool(abs(axes[2, 2]) > 0.7)
+
+
+def above_counter_m(world: KitchenWorld, name: str) -> float:
+    """Return how far above the counter the object's origin would be if it were set down as it is turned now."""
+    item, stands = HOUSEHOLD[name], _stands(world.data.body(name).xmat.reshape(3, 3))
+    return item.height_m / 2 if stands else item.half_m[1]
+
+
 def hold(world: KitchenWorld, name: str) -> Grasp:
-    """Hold an object as it stands or lies: low ones with the gripper pitched down, those that lie along their axis."""
+    """Hold an object across its width as it stands, or across its axis and from above as it lies."""
     item, body = HOUSEHOLD[name], world.data.body(name)
-    axis, point_m = body.xmat.reshape(3, 3)[:, 2], body.xpos.copy()
-    if abs(axis[2]) > 0.7:
+    axes, point_m = body.xmat.reshape(3, 3), body.xpos.copy()
+    stands = _stands(axes)
+    if stands:
         point_m[2] += np.clip(item.height_m / 2, LOWEST_M, GRASP_HEIGHT_M) - item.height_m / 2
         pitch_rad = 0.0 if item.height_m > TALL_M else PITCH_RAD
-        return Grasp(point_m, name, rotation=SO3.from_y_radians(pitch_rad))
-    point_m[2] += max(0.0, LOWEST_M - item.half_m[1])
-    turn_rad = np.arctan2(axis[1], axis[0]) - world.controller.base_pose()[2]
-    turn_rad = (turn_rad + np.pi / 2) % np.pi - np.pi / 2
-    across = abs(turn_rad) > 0.7
-    rotation = SO3.from_z_radians(turn_rad) @ SO3.from_y_radians(STEEP_RAD if across else PITCH_RAD)
-    return Grasp(point_m, name, None, rotation, NEAR_STANDOFF_M if across else STANDOFF_M)
+    else:
+        point_m[2] += max(0.0, LOWEST_M - item.half_m[1])
+        pitch_rad = STEEP_RAD
+    along, symmetry = axes[:, 0 if stands else 2], np.pi
+    if stands and max(item.half_m) < WIDEST_M:
+        symmetry = np.pi / 2 if item.shape in ("box", "bag") else 1e-9
+    turn_rad = np.arctan2(along[1], along[0]) - world.controller.base_pose()[2]
+    turn_rad = (turn_rad + symmetry / 2) % symmetry - symmetry / 2
+    rotation = SO3.from_z_radians(turn_rad) @ SO3.from_y_radians(pitch_rad)
+    return Grasp(point_m, name, rotation=rotation)

@@ -9,20 +9,23 @@ from ttm.sim.kitchen.controller import READY_POSITION_M
 from ttm.sim.kitchen.objects import OBJECTS
 from ttm.sim.kitchen.scene import COUNTER_FRONT_X_M, COUNTER_TOP_Z_M
 from ttm.sim.kitchen.world import KitchenWorld
-from ttm.sim.tasks.task import STANDOFF_M, Grasp, Motion, Task
+from ttm.sim.tasks.task import Grasp, Motion, Task
 
 OBJECT_SPACING_M = 0.20
 
+STANDOFF_M = 0.92
+"""The robot drives until the grasp lies this far ahead of the base's centre, easy for the arm to reach."""
 MAX_STEP_M = 0.04
 """The gripper moves no further than this in one tick."""
-TURNED_RAD = 0.25
-"""The gripper moves in and closes once it is turned less than this from how it shall hold."""
-REACH_M = (-0.01, 0.02)
-"""How much nearer and further than a near grasp's stand-off the gripper goes."""
 RETREAT_M = 0.11
 """The gripper lines up this far short of the grasp before it moves in."""
 WAITING_M = (0.79, 0.0, 0.80)
 """Where the gripper is kept while the robot drives; the last value is the lowest height."""
+STANDOFF_DOWN_M, WAITING_DOWN_M, REACH_DOWN_M = 0.72, (0.72, 0.0, 0.92), (0.71, 0.74)
+"""The same for a gripper that points down, and from where to where it goes ahead: only there the arm can turn it
+between down and ahead."""
+TURNED_RAD = 0.25
+"""The gripper moves in and closes when it is turned less than this from how it is to hold."""
 
 LIFT_M = 0.06
 """An object counts as picked up when it hangs this far above where it stood on the counter."""
@@ -77,16 +80,21 @@ def gripper_start(rng: np.random.Generator) -> np.ndarray:
 # Driving up to a point and reaching for it. All points are (3,) in m in the base frame.
 
 
-def drive_to(point_m: np.ndarray, standoff_m: float = STANDOFF_M) -> np.ndarray:
-    """Return the base's command (2,), m/s and rad/s, that brings the point so far ahead before the arm."""
+def standoff_m(rotation: SO3) -> float:
+    """Return how far ahead of the base the gripper works when it is turned so, ahead or down."""
+    return STANDOFF_M if rotation.as_matrix()[0, 0] > 0.5 else STANDOFF_DOWN_M
+
+
+def drive_to(point_m: np.ndarray, distance_m: float = STANDOFF_M) -> np.ndarray:
+    """Return the base's command (2,), m/s and rad/s, that brings the point before the arm."""
     bearing_rad = np.arctan2(point_m[1], point_m[0])
-    forward_m_s = np.clip(1.5 * (point_m[0] - standoff_m), -0.25, 0.35)
+    forward_m_s = np.clip(1.5 * (point_m[0] - distance_m), -0.25, 0.35)
     return np.array([forward_m_s, np.clip(2.0 * bearing_rad, -0.6, 0.6)])
 
 
-def is_far(point_m: np.ndarray, standoff_m: float = STANDOFF_M) -> bool:
+def is_far(point_m: np.ndarray, distance_m: float = STANDOFF_M) -> bool:
     """Return whether the robot must still drive before the arm can reach the point."""
-    return bool(point_m[0] > standoff_m + 0.15)
+    return bool(point_m[0] > distance_m + 0.15)
 
 
 def step_to(target_m: np.ndarray, gripper_m: np.ndarray) -> np.ndarray:
@@ -95,23 +103,28 @@ def step_to(target_m: np.ndarray, gripper_m: np.ndarray) -> np.ndarray:
     return step_m * min(1.0, MAX_STEP_M / max(float(np.linalg.norm(step_m)), 1e-9))
 
 
-def reach(grasp: Grasp, grasp_m: np.ndarray, gripper_m: np.ndarray, turned_rad: float) -> Motion:
+def reach(grasp: Grasp, grasp_m: np.ndarray, gripper_m: np.ndarray, rotation: SO3) -> Motion:
     """Return a tick's way to a grasp: the gripper moves in the nearer it is to its line, as in a funnel.
 
-    grasp_m: its point; turned_rad: how far the gripper is turned from how it shall hold.
+    grasp_m: the grasp's point; gripper_m, rotation: the gripper's pose.
     """
-    axes = grasp.rotation.as_matrix()
-    off_line_m = float(np.hypot(*(axes.T @ (grasp_m - gripper_m))[1:]))
-    entered = np.clip(1.0 - (off_line_m - 0.012) / 0.03, 0.0, 1.0) * (turned_rad < TURNED_RAD)
-    target_m = grasp_m - axes @ np.array([RETREAT_M * (1.0 - entered), 0.0, 0.0])
-    if is_far(grasp_m, grasp.standoff_m):  # while the robot still drives, take only the height
-        x_m, y_m, z_m = WAITING_M
+    away_m, to_turn = grasp.rotation.inverse().apply(grasp_m - gripper_m), turn_to(grasp, rotation)
+    off_line_m = float(np.hypot(*away_m[1:]))
+    entered = np.clip(1.0 - (off_line_m - 0.012) / 0.03, 0.0, 1.0) * (to_turn < TURNED_RAD)
+    target_m = grasp_m - grasp.rotation.apply(np.array([RETREAT_M * (1.0 - entered), 0.0, 0.0]))
+    distance_m = standoff_m(grasp.rotation)
+    ahead = distance_m == STANDOFF_M
+    if is_far(grasp_m, distance_m):  # while the robot still drives, take only the height
+        x_m, y_m, z_m = WAITING_M if ahead else WAITING_DOWN_M
         z_m = max(grasp_m[2], z_m) if grasp.waiting_z_m is None else grasp.waiting_z_m
-        target_m = np.array([min(x_m, grasp.standoff_m), y_m, z_m])
-    near = grasp.standoff_m < STANDOFF_M  # the arm cannot point down any further ahead
-    target_m[0] = np.clip(target_m[0], *(np.add(grasp.standoff_m, REACH_M) if near else (0.77, np.inf)))
-    drive = drive_to(grasp_m, grasp.standoff_m)
-    return Motion(step_to(target_m, gripper_m), drive, grasp.rotation)
+        target_m = np.array([x_m, y_m, z_m])
+    target_m[0] = np.clip(target_m[0], *((0.77, np.inf) if ahead else REACH_DOWN_M))
+    return Motion(step_to(target_m, gripper_m), drive_to(grasp_m, distance_m), grasp.rotation)
+
+
+def turn_to(grasp: Grasp, rotation: SO3) -> float:
+    """Return by how much the gripper, which has this rotation, is turned from the grasp's, rad."""
+    return float(np.linalg.norm((grasp.rotation.inverse() @ rotation).log()))
 
 
 def grasp_upright(world: KitchenWorld, body: str, height_m: float) -> Grasp:
@@ -121,12 +134,12 @@ def grasp_upright(world: KitchenWorld, body: str, height_m: float) -> Grasp:
     return Grasp(np.array([x_m, y_m, bottom_z_m + GRASP_HEIGHT_M]), body)
 
 
-def rise(world: KitchenWorld) -> Motion:
+def rise(world: KitchenWorld, grasp: Grasp) -> Motion:
     """Lift straight up what the gripper holds."""
     gripper_m, _ = world.controller.gripper_pose()
     rise_m = COUNTER_TOP_Z_M + GRASP_HEIGHT_M + LIFT_HEIGHT_M - gripper_m[2]
     step_m = np.clip(0.7 * rise_m, -MAX_STEP_M, MAX_STEP_M)
-    return Motion(translation_m=np.array([0.0, 0.0, step_m]))
+    return Motion(np.array([0.0, 0.0, step_m]), rotation=grasp.rotation)
 
 
 class LiftTask(Task):
@@ -146,7 +159,7 @@ class LiftTask(Task):
         return grasp_upright(world, *self.body_to_lift(world))
 
     def carry(self, world: KitchenWorld) -> Motion:
-        return rise(world)
+        return rise(world, self.grasp(world))
 
 
 def pulled_m(world: KitchenWorld, drawer: str) -> float:

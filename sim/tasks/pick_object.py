@@ -32,4 +32,4 @@ class PickObject(GroupTask):
         return hold(world, world.start.goal)
 
     def carry(self, world: KitchenWorld) -> Motion:
-        return rise(world)
+        return rise(world, self.grasp(world))

@@ -9,7 +9,7 @@ from ttm.sim.kitchen.objects import HOUSEHOLD
 from ttm.sim.kitchen.scene import COUNTER_FRONT_X_M, COUNTER_TOP_Z_M
 from ttm.sim.kitchen.world import InitialState, KitchenWorld, robot_touches
 from ttm.sim.tasks.groups import LYING, GroupTask, lay_household
-from ttm.sim.tasks.motions import GRASP_HEIGHT_M, step_to
+from ttm.sim.tasks.motions import GRASP_HEIGHT_M, STANDOFF_DOWN_M, step_to
 from ttm.sim.tasks.task import Grasp, Motion
 
 UPRIGHT_RAD = 0.14
@@ -20,12 +20,12 @@ TURNED_RAD = 1.3
 """It begins with its top turned no further than this from straight away from the robot."""
 GRASP_PORTION = 0.6
 """The expert holds an object in this portion of its height, but no higher than others."""
-DOWN_M, UP_M = 0.72, 0.84
-"""How far ahead of the base the gripper is that points down, and ahead."""
+UP_M = 0.84
+"""How far ahead of the base the gripper is in the end."""
 PLACE_X_M, PLACE_WITHIN_M = COUNTER_FRONT_X_M + 0.14, 0.05
 """Where the object is set down: further back the forearm would meet the counter."""
-WAITING_Z_M, CARRYING_M = 0.92, 0.05
-"""The gripper's height before it goes down, and that of the object's bottom above the counter as it is turned."""
+CARRYING_M = 0.05
+"""As the object is turned its bottom is this far above the counter."""
 
 
 class PlaceUpright(GroupTask):
@@ -57,7 +57,7 @@ class PlaceUpright(GroupTask):
         heading_rad = np.arctan2(up[1], up[0]) - world.controller.base_pose()[2]
         lean = SO3.from_y_radians(np.arccos(np.clip(up[2], -1, 1)))
         rotation = SO3.from_z_radians(heading_rad) @ lean
-        return Grasp(bottom_m + height_m * up, goal, WAITING_Z_M, rotation, DOWN_M)
+        return Grasp(bottom_m + height_m * up, goal, rotation=rotation)
 
     def carry(self, world: KitchenWorld) -> Motion:
         """Lift and turn it up, lower it, let go, and back off."""
@@ -66,12 +66,14 @@ class PlaceUpright(GroupTask):
         bottom_m, up = self._axis(world)
         gripper_m, rotation = world.controller.gripper_pose()
         # How the object leans in the plane in which the fingers let it swing.
-        ahead, _, above = (rotation.inverse() @ SO3.from_z_radians(-world.controller.base_pose()[2])).apply(up)
+        ahead, _, above = (
+            rotation.inverse() @ SO3.from_z_radians(-world.controller.base_pose()[2])
+        ).apply(up)
         wanted = SO3.from_y_radians(-np.arctan2(ahead, above))
         to_place_m = PLACE_X_M - bottom_m[0]
         ready = np.arccos(min(up[2], 1.0)) < UPRIGHT_RAD / 2 and abs(to_place_m) < PLACE_WITHIN_M
         rise_m = COUNTER_TOP_Z_M + (0.0 if ready else CARRYING_M) - bottom_m[2]
-        ahead_m = DOWN_M + (UP_M - DOWN_M) * max(up[2], 0.0)
+        ahead_m = STANDOFF_DOWN_M + (UP_M - STANDOFF_DOWN_M) * max(up[2], 0.0)
         step_m = step_to(np.array([ahead_m, 0.0, gripper_m[2] + rise_m]), gripper_m)
         return Motion(step_m, np.array([np.clip(2.0 * to_place_m, -0.3, 0.3), 0.0]), wanted)
 

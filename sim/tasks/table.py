@@ -31,13 +31,16 @@ TASKS: dict[str, TaskEntry] = {
     "pick_object": TaskEntry(
         "ttm.sim.tasks.pick_object:PickObject", "pick up a household object", "groups"
     ),
+    "drawer": TaskEntry("ttm.sim.tasks.drawer:Drawer", "open or close a named drawer", "groups"),
     "knock_over": TaskEntry(
         "ttm.sim.tasks.knock_over:KnockOver", "knock a household object over", "groups"
     ),
     "place_upright": TaskEntry(
         "ttm.sim.tasks.place_upright:PlaceUpright", "place a lying object upright", "groups"
     ),
-    "drawer": TaskEntry("ttm.sim.tasks.drawer:Drawer", "open or close a named drawer", "groups"),
+    "move_near": TaskEntry(
+        "ttm.sim.tasks.move_near:MoveNear", "move a household object near another", "groups"
+    ),
     "side_shown": TaskEntry(
         "ttm.sim.tasks.memory.side_shown:SideShown", "pick on the side that was shown", "memory"
     ),

@@ -6,6 +6,7 @@ A numbered initial state is a seed. The same number always gives the same initia
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -15,8 +16,6 @@ from mink import SO3
 
 from ttm.sim.kitchen.world import InitialState, KitchenWorld
 
-STANDOFF_M = 0.92
-"""The robot drives until the grasp lies this far ahead of the base's centre, easy for the arm to reach."""
 NEAR = " near "
 """What joins the names of a goal that has two."""
 
@@ -31,10 +30,8 @@ class Grasp:
     """The body that both fingers must touch."""
     waiting_z_m: float | None = None
     """The gripper's height while the robot drives up, m. None: about that of the grasp."""
-    rotation: SO3 = SO3.identity()  # noqa: RUF009  (never changed)
-    """The gripper's rotation in the base frame, from pointing forward; pitched down it reaches low objects."""
-    standoff_m: float = STANDOFF_M
-    """How far ahead of the base's centre the expert brings the point."""
+    rotation: SO3 = field(default_factory=SO3.identity)
+    """That of the gripper in the base frame, which moves in along its x axis. The default points ahead."""
 
 
 @dataclass(frozen=True)
@@ -45,10 +42,10 @@ class Motion:
     """(3,): displacement of the gripper in the base frame, m."""
     base: np.ndarray = field(default_factory=lambda: np.zeros(2))
     """(2,): forward speed (m/s) and yaw rate (rad/s) of the base."""
-    rotation: SO3 | None = None
-    """The gripper's rotation in the base frame to turn to. None: that of the grasp."""
+    rotation: SO3 = field(default_factory=SO3.identity)
+    """Towards which the gripper turns, in the base frame. The default points ahead."""
     closed: bool = False
-    """Whether the gripper closes although there is nothing to hold."""
+    """Whether the gripper closes although it is to hold nothing."""
 
 
 class Task(ABC):
@@ -67,9 +64,16 @@ class Task(ABC):
     max_ticks: ClassVar[int] = 100
     """The number of ticks (0.2 s each) after which an episode is cut off."""
 
-    def instruction(self, goal: str, template: str | None = None) -> str:
-        """Return the text that asks for a goal, by default in the words of the task's own template."""
-        return (template or self.template).format(*goal.split(NEAR))
+    def names(self, goal: str) -> Sequence[str]:
+        """Return what a goal consists of, for the template."""
+        return goal.split(NEAR)
+
+    def instruction(self, goal: str) -> str:
+        return self.template.format(*self.names(goal))
+
+    def rewordings(self, goal: str) -> tuple[str, ...]:
+        """Return the instruction in the words of each of `paraphrases`."""
+        return tuple(other.format(*self.names(goal)) for other in self.paraphrases)
 
     @property
     def instructions(self) -> tuple[str, ...]:

@@ -1,0 +1,113 @@
+"""Move one household object near another one, as in RT-1 (Brohan et al., 2022)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import permutations
+
+import numpy as np
+
+from ttm.sim.kitchen.objects import HOUSEHOLD
+from ttm.sim.kitchen.scene import COUNTER_FRONT_X_M, COUNTER_TOP_Z_M
+from ttm.sim.kitchen.world import InitialState, KitchenWorld, robot_touches
+from ttm.sim.tasks.groups import GroupTask, above_counter_m, hold, lay_household
+from ttm.sim.tasks.motions import drive_to, is_far, standoff_m, step_to
+from ttm.sim.tasks.task import NEAR, Grasp, Motion
+
+GAP_M = 0.10
+"""The objects are near when no more than this is between them, as SIMPLER (Li et al., 2024) has it, and no other object
+is nearer."""
+RESTS_M = 0.008
+"""How far its height may be off that of one that rests on the counter."""
+FAR_M = 0.28
+"""At first they are further apart than this."""
+BESIDE_M, FREE_M = 0.125, 0.15
+"""The expert puts the object this far from the other, where no third one is within the second distance."""
+DIRECTIONS = np.array([(0, 1), (0, -1), (-0.7, 0.7), (-0.7, -0.7), (-1, 0)])
+"""From the other object to where it may go: to its left, to its right, or before it."""
+CARRIED_M, HIGH_ENOUGH_M = 0.22, 0.05
+"""The expert carries the object this far above the counter, over all others, or less by the second."""
+ALIGNED_M = 0.012
+"""It sets the object down when it is this near to its place."""
+
+
+class MoveNear(GroupTask):
+    """Grasp the first object, carry it beside the second, and set it down there."""
+
+    template = "move the {} near the {}"
+    paraphrases = ("put the {} next to the {}", "bring the {} close to the {}")
+    goals = tuple(NEAR.join(pair) for pair in permutations(HOUSEHOLD, 2))
+    max_ticks = 150
+
+    def sample(self, rng: np.random.Generator) -> InitialState:
+        goal = str(rng.choice(self.goals))
+        while True:
+            start = lay_household(rng, goal)
+            places = {name: np.array(pose[:2]) for name, pose in start.objects_m.items()}
+            moved, other = self.names(goal)
+            far = np.hypot(*(places[moved] - places[other])) > FAR_M
+            if far and _free_m(_beside(start, places), goal, places) >= FREE_M:
+                return start
+
+    def predicate(self, world: KitchenWorld) -> bool:
+        """Return whether the object rests on the counter, let go of, nearer to the other one than any third."""
+        return self._is_set_down(world) and not robot_touches(world, self.names(world.start.goal)[0])
+
+    def _is_set_down(self, world: KitchenWorld) -> bool:
+        moved, other = self.names(world.start.goal)
+        places = _places(world)
+        away_m = {name: np.hypot(*(place - places[other])) for name, place in places.items()}
+        near_m = GAP_M + HOUSEHOLD[moved].half_m[1] + HOUSEHOLD[other].half_m[1]
+        nearest = min(away for name, away in away_m.items() if name not in (moved, other))
+        near = away_m[moved] < min(near_m, nearest)
+        off_m = world.data.body(moved).xpos[2] - COUNTER_TOP_Z_M - above_counter_m(world, moved)
+        return bool(near and abs(off_m) < RESTS_M)
+
+    def is_lost(self, world: KitchenWorld) -> bool:
+        return any(
+            world.data.body(name).xpos[2] < COUNTER_TOP_Z_M for name in self.names(world.start.goal)
+        )
+
+    def grasp(self, world: KitchenWorld) -> Grasp | None:
+        return None if self._is_set_down(world) else hold(world, self.names(world.start.goal)[0])
+
+    def carry(self, world: KitchenWorld) -> Motion:
+        """Lift the object, bring it above its place and set it down; once it stands there, back off."""
+        robot, name = world.controller, self.names(world.start.goal)[0]
+        gripper_m, rotation = robot.gripper_pose()
+        grasp = self.grasp(world)
+        if grasp is None:
+            return Motion(rotation.apply(np.array([-0.03, 0.0, 0.0])), rotation=rotation)
+        place_m = np.array([*_beside(world.start, _places(world)), COUNTER_TOP_Z_M])
+        place_m[2] += above_counter_m(world, name)
+        object_m, target_m = map(robot.to_base_frame, (world.data.body(name).xpos, place_m))
+        step_m, standoff = target_m - object_m, standoff_m(grasp.rotation)
+        drive, off_m = drive_to(target_m, standoff), float(np.hypot(*step_m[:2]))
+        step_m[2] += CARRIED_M * np.clip((off_m - ALIGNED_M) / 0.04, 0.0, 1.0)
+        if step_m[2] > HIGH_ENOUGH_M:  # first lift it over the others
+            step_m[:2], drive = 0.0, np.zeros(2)
+        elif is_far(target_m, standoff):
+            step_m[:2] = (standoff, 0.0) - gripper_m[:2]
+        return Motion(step_to(gripper_m + step_m, gripper_m), drive, grasp.rotation)
+
+
+def _places(world: KitchenWorld) -> dict[str, np.ndarray]:
+    """Return where each object is now, (2,) m in the world."""
+    return {name: world.data.body(name).xpos[:2] for name in HOUSEHOLD}
+
+
+def _free_m(place: np.ndarray, goal: str, places: Mapping[str, np.ndarray]) -> float:
+    """Return how far a place is from the nearest object that the goal does not name."""
+    others = [there for name, there in places.items() if name not in goal.split(NEAR)]
+    return float(min(np.hypot(*(place - there)) for there in others))
+
+
+def _beside(start: InitialState, places: Mapping[str, np.ndarray]) -> np.ndarray:
+    """Return where to put the object: of the places that are free enough the one nearest to where it began."""
+    moved, other = start.goal.split(NEAR)
+    candidates = places[other] + BESIDE_M * DIRECTIONS
+    candidates = candidates[candidates[:, 0] > COUNTER_FRONT_X_M + 0.06]
+    began = np.array(start.objects_m[moved][:2])
+    free_m = [min(FREE_M, _free_m(place, start.goal, places)) for place in candidates]
+    away_m = np.hypot(*(candidates - began).T)
+    return candidates[np.lexsort((away_m, -np.round(free_m, 2)))[0]]
