@@ -126,6 +126,11 @@ class KitchenEnv(gymnasium.Env[dict[str, np.ndarray], np.ndarray]):
         return {name: instructions_of(name) for name in TASKS}
 
     @property
+    def paraphrases(self) -> dict[str, tuple[str, ...]]:
+        tasks = map(load_task, TASKS)
+        return {task.instruction(goal): task.rewordings(goal) for task in tasks for goal in task.goals}
+
+    @property
     def variations(self) -> tuple[str, ...]:
         return tuple(DIMENSIONS)
 
@@ -181,9 +186,10 @@ class KitchenEnv(gymnasium.Env[dict[str, np.ndarray], np.ndarray]):
                 f"the instruction of '{self._task_name}'", wanted, self.task.instructions
             )
         self.world.variation.begin(options.get("vary", {}), self.np_random)
-        self.world.begin(self._sample(options))
-        while wanted not in (None, self.instruction):
-            self.world.begin(self._sample(options))
+        start = self._sample(options)
+        while wanted not in (None, self.task.instruction(start.goal)):
+            start = self._sample(options)
+        self.world.begin(start)
         self._held_ticks = self._lost_ticks = self._free_ticks = self._paused_ticks = 0
         self._executed = self.world.start.stand_still()
         self._choice: str | None = None

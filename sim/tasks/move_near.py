@@ -10,13 +10,12 @@ import numpy as np
 from ttm.sim.kitchen.objects import HOUSEHOLD
 from ttm.sim.kitchen.scene import COUNTER_FRONT_X_M, COUNTER_TOP_Z_M
 from ttm.sim.kitchen.world import InitialState, KitchenWorld, robot_touches
-from ttm.sim.tasks.groups import GroupTask, above_counter_m, hold, lay_household
+from ttm.sim.tasks.groups import GroupTask, above_rest_m, hold, lay_household
 from ttm.sim.tasks.motions import drive_to, is_far, standoff_m, step_to
 from ttm.sim.tasks.task import NEAR, Grasp, Motion
 
 GAP_M = 0.10
-"""The objects are near when no more than this is between them, as SIMPLER (Li et al., 2024) has it, and no other object
-is nearer."""
+"""Objects are near with no more than this between them, and nothing nearer, as in SIMPLER (Li et al., 2024)."""
 RESTS_M = 0.008
 """How far its height may be off that of one that rests on the counter."""
 FAR_M = 0.28
@@ -51,7 +50,9 @@ class MoveNear(GroupTask):
 
     def predicate(self, world: KitchenWorld) -> bool:
         """Return whether the object rests on the counter, let go of, nearer to the other one than any third."""
-        return self._is_set_down(world) and not robot_touches(world, self.names(world.start.goal)[0])
+        return self._is_set_down(world) and not robot_touches(
+            world, self.names(world.start.goal)[0]
+        )
 
     def _is_set_down(self, world: KitchenWorld) -> bool:
         moved, other = self.names(world.start.goal)
@@ -60,8 +61,7 @@ class MoveNear(GroupTask):
         near_m = GAP_M + HOUSEHOLD[moved].half_m[1] + HOUSEHOLD[other].half_m[1]
         nearest = min(away for name, away in away_m.items() if name not in (moved, other))
         near = away_m[moved] < min(near_m, nearest)
-        off_m = world.data.body(moved).xpos[2] - COUNTER_TOP_Z_M - above_counter_m(world, moved)
-        return bool(near and abs(off_m) < RESTS_M)
+        return bool(near and abs(above_rest_m(world, moved)) < RESTS_M)
 
     def is_lost(self, world: KitchenWorld) -> bool:
         return any(
@@ -78,8 +78,8 @@ class MoveNear(GroupTask):
         grasp = self.grasp(world)
         if grasp is None:
             return Motion(rotation.apply(np.array([-0.03, 0.0, 0.0])), rotation=rotation)
-        place_m = np.array([*_beside(world.start, _places(world)), COUNTER_TOP_Z_M])
-        place_m[2] += above_counter_m(world, name)
+        place_m = world.data.body(name).xpos - (0.0, 0.0, above_rest_m(world, name))
+        place_m[:2] = _beside(world.start, _places(world))
         object_m, target_m = map(robot.to_base_frame, (world.data.body(name).xpos, place_m))
         step_m, standoff = target_m - object_m, standoff_m(grasp.rotation)
         drive, off_m = drive_to(target_m, standoff), float(np.hypot(*step_m[:2]))
