@@ -14,10 +14,10 @@ from ttm.sim.tasks.motions import WAITING_M, base_facing, drive_to, pulled_m, st
 from ttm.sim.tasks.task import Grasp, Motion
 
 OPEN_M, CLOSED_M = 0.15, 0.05
-"""A drawer counts as open when it stands out this far, and as closed when it stands out less than that (SIMPLER,
-Li et al. 2024, which repeats the evaluation of RT-1)."""
+"""A drawer counts as open when it stands out further than the first, and as closed when less than the second,
+as in SIMPLER (Li et al., 2024), which repeats the evaluation of RT-1."""
 STANDS_OUT_M = (0.12, 0.25)
-"""The range from which it is drawn how far a drawer stands out that is to be closed, or that is another one."""
+"""How far a drawer stands out that is to be closed, and every second one that is not named."""
 PULLED_OUT_M = 0.20
 """The expert pulls a drawer out this far."""
 LEVEL_M = 0.04

@@ -60,7 +60,7 @@ class KnockOver(GroupTask):
         above_m = max(half_m - BELOW_TOP_M, LEAST_M - half_m)
         point_m = robot.to_base_frame(body.xpos + above_m * body.xmat.reshape(3, 3)[:, 2])
         in_line = (np.abs(point_m - gripper_m)[1:] < IN_LINE_M).all()
-        target_m = point_m + (BEYOND_M if in_line else -BEFORE_M, 0.0, 0.0)
+        target_m = point_m + np.array([BEYOND_M if in_line else -BEFORE_M, 0.0, 0.0])
         if is_far(point_m):
             target_m = np.array([*WAITING_M[:2], max(point_m[2], WAITING_M[2])])
         return Motion(step_to(target_m, gripper_m), drive_to(point_m), EDGEWISE, closed=True)

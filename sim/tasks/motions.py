@@ -22,8 +22,7 @@ RETREAT_M = 0.11
 WAITING_M = (0.79, 0.0, 0.80)
 """Where the gripper is kept while the robot drives; the last value is the lowest height."""
 STANDOFF_DOWN_M, WAITING_DOWN_M, REACH_DOWN_M = 0.72, (0.72, 0.0, 0.92), (0.71, 0.74)
-"""The same for a gripper that points down, and from where to where it goes ahead: only there the arm can turn it
-between down and ahead."""
+"""The same for a gripper that points down, and the range of its x, in which the arm can turn it up."""
 TURNED_RAD = 0.25
 """The gripper moves in and closes when it is turned less than this from how it is to hold."""
 
