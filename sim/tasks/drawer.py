@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
+from ttm.sim.kitchen.objects import HOUSEHOLD
 from ttm.sim.kitchen.scene import CHEST_POSITION_M, DRAWER_Z_M, HANDLE_X_M
 from ttm.sim.kitchen.world import InitialState, KitchenWorld
-from ttm.sim.tasks.motions import (
-    WAITING_M,
-    base_facing,
-    drive_to,
-    gripper_start,
-    lay_objects,
-    pulled_m,
-    step_to,
-)
-from ttm.sim.tasks.task import Grasp, Motion, Task
+from ttm.sim.tasks.groups import GroupTask, lay_household
+from ttm.sim.tasks.motions import WAITING_M, base_facing, drive_to, pulled_m, step_to
+from ttm.sim.tasks.task import Grasp, Motion
 
 OPEN_M, CLOSED_M = 0.15, 0.05
-"""A drawer counts as open when it stands out this far, and as closed when it stands out less than that (SIMPLER,
-Li et al. 2024, which repeats the evaluation of RT-1)."""
+"""A drawer counts as open when it stands out further than the first, and as closed when less than the second,
+as in SIMPLER (Li et al., 2024), which repeats the evaluation of RT-1."""
 STANDS_OUT_M = (0.12, 0.25)
-"""The range from which it is drawn how far a drawer stands out that is to be closed, or that is another one."""
+"""How far a drawer stands out that is to be closed, and every second one that is not named."""
 PULLED_OUT_M = 0.20
 """The expert pulls a drawer out this far."""
 LEVEL_M = 0.04
@@ -30,10 +26,11 @@ CLEAR_M = 0.08
 """Until then it stays this far before all handles."""
 
 
-class Drawer(Task):
+class Drawer(GroupTask):
     """One drawer is to be opened or closed. The goal is the verb and the drawer."""
 
     template = "{} the {} drawer"
+    paraphrases = ("please {} the {} drawer", "{} the {} one of the drawers")
     goals = tuple(f"{verb} {drawer}" for verb in ("open", "close") for drawer in DRAWER_Z_M)
 
     def names(self, goal: str) -> list[str]:
@@ -41,22 +38,22 @@ class Drawer(Task):
 
     def sample(self, rng: np.random.Generator) -> InitialState:
         goal = str(rng.choice(self.goals))
-        verb, named = goal.split()
-        _, placed = lay_objects(rng, rng.uniform(0.0, 0.8))
+        verb, named = self.names(goal)
         out_m = {name: rng.uniform(*STANDS_OUT_M) * rng.integers(2) for name in DRAWER_Z_M}
         out_m[named] = rng.uniform(*STANDS_OUT_M) if verb == "close" else 0.0
-        placed |= {f"drawer_{name}": (float(value),) for name, value in out_m.items()}
         base = base_facing(rng, HANDLE_X_M - max(out_m.values()), CHEST_POSITION_M[1])
-        return InitialState(goal, placed, base, gripper_start(rng))
+        start = lay_household(rng, str(rng.choice(list(HOUSEHOLD))))
+        drawers_m = {f"drawer_{name}": (float(value),) for name, value in out_m.items()}
+        return replace(start, goal=goal, objects_m=start.objects_m | drawers_m, base_pose=base)
 
     def predicate(self, world: KitchenWorld) -> bool:
-        verb, drawer = world.start.goal.split()
+        verb, drawer = self.names(world.start.goal)
         out_m = pulled_m(world, drawer)
         return out_m > OPEN_M if verb == "open" else out_m < CLOSED_M
 
     def grasp(self, world: KitchenWorld) -> Grasp | None:
         """Hold the handle, once the gripper is at its height."""
-        drawer = world.start.goal.split()[1]
+        _, drawer = self.names(world.start.goal)
         point_m = world.data.site(f"handle_{drawer}").xpos
         gripper_m, _ = world.controller.gripper_pose()
         level = abs(point_m[2] - gripper_m[2]) < LEVEL_M
@@ -64,7 +61,7 @@ class Drawer(Task):
 
     def carry(self, world: KitchenWorld) -> Motion:
         """Drive with the handle; before, bring the gripper to its height in front of all that stands out."""
-        verb, drawer = world.start.goal.split()
+        verb, drawer = self.names(world.start.goal)
         robot, gripper_m = world.controller, world.controller.gripper_pose()[0]
         if self.grasp(world):
             target_m = PULLED_OUT_M if verb == "open" else 0.0

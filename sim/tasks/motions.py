@@ -21,8 +21,8 @@ RETREAT_M = 0.11
 """The gripper lines up this far short of the grasp before it moves in."""
 WAITING_M = (0.79, 0.0, 0.80)
 """Where the gripper is kept while the robot drives; the last value is the lowest height."""
-STANDOFF_DOWN_M, WAITING_DOWN_M = 0.74, (0.74, 0.0, 0.92)
-"""The same for a gripper that points down: only there the arm can turn it between down and ahead."""
+STANDOFF_DOWN_M, WAITING_DOWN_M, REACH_DOWN_M = 0.72, (0.72, 0.0, 0.92), (0.71, 0.74)
+"""The same for a gripper that points down, and the range of its x, in which the arm can turn it up."""
 TURNED_RAD = 0.25
 """The gripper moves in and closes when it is turned less than this from how it is to hold."""
 
@@ -117,7 +117,7 @@ def reach(grasp: Grasp, grasp_m: np.ndarray, gripper_m: np.ndarray, rotation: SO
         x_m, y_m, z_m = WAITING_M if ahead else WAITING_DOWN_M
         z_m = max(grasp_m[2], z_m) if grasp.waiting_z_m is None else grasp.waiting_z_m
         target_m = np.array([x_m, y_m, z_m])
-    target_m[0] = max(target_m[0], 0.77 if ahead else 0.72)
+    target_m[0] = np.clip(target_m[0], *((0.77, np.inf) if ahead else REACH_DOWN_M))
     return Motion(step_to(target_m, gripper_m), drive_to(grasp_m, distance_m), grasp.rotation)
 
 

@@ -1,88 +1,89 @@
-"""Place a lying object upright (RT-1)."""
+"""Place the named object, which lies on the counter, upright (RT-1)."""
 
 from __future__ import annotations
 
 import numpy as np
 from mink import SO3
 
-from ttm.sim.kitchen.objects import OBJECTS
+from ttm.sim.kitchen.objects import HOUSEHOLD
 from ttm.sim.kitchen.scene import COUNTER_FRONT_X_M, COUNTER_TOP_Z_M
 from ttm.sim.kitchen.world import InitialState, KitchenWorld, robot_touches
-from ttm.sim.tasks.motions import (
-    GRASP_HEIGHT_M,
-    STANDOFF_DOWN_M,
-    WAITING_DOWN_M,
-    base_facing,
-    drive_to,
-    gripper_start,
-    lay_objects,
-    step_to,
-)
-from ttm.sim.tasks.task import Grasp, Motion, Task
+from ttm.sim.tasks.groups import LYING, GroupTask, lay_household
+from ttm.sim.tasks.motions import GRASP_HEIGHT_M, STANDOFF_DOWN_M, step_to
+from ttm.sim.tasks.task import Grasp, Motion
 
-UPRIGHT_RAD, STANDING_M = 0.14, 0.006
-HEADING_RAD = np.radians(75)
-CLEARANCE_M = 0.05
-OVER_M = 0.13
+UPRIGHT_RAD = 0.14
+"""An object stands upright if it leans less than this,"""
+STANDING_M = 0.006
+"""and its bottom is less than this above the counter."""
+TURNED_RAD = 1.3
+"""It begins with its top turned no further than this from straight away from the robot."""
+GRASP_PORTION = 0.6
+"""The expert holds an object in this portion of its height, but no higher than others."""
+UP_M = 0.84
+"""How far ahead of the base the gripper is in the end."""
+PLACE_X_M, PLACE_WITHIN_M = COUNTER_FRONT_X_M + 0.14, 0.05
+"""Where the object is set down: further back the forearm would meet the counter."""
+CARRYING_M = 0.05
+"""As the object is turned its bottom is this far above the counter."""
 
 
-class PlaceUpright(Task):
+class PlaceUpright(GroupTask):
+    """The robot grasps the object from above, lifts it, turns it up and sets it down."""
+
     template = "place the {} upright"
-    goals = tuple(OBJECTS)
-    max_ticks = 150
+    paraphrases = ("stand the {} up", "set the {} on its base")
+    goals = tuple(name for name, item in HOUSEHOLD.items() if item.topples)
 
     def sample(self, rng: np.random.Generator) -> InitialState:
-        centre_y_m = rng.uniform(0.0, 0.8)
-        chosen, placed = lay_objects(rng, centre_y_m)
-        goal = chosen[1]
-        base = base_facing(rng, COUNTER_FRONT_X_M + 0.13, centre_y_m)
-        heading = base[2] + rng.uniform(-HEADING_RAD, HEADING_RAD)
-        rot = SO3.from_z_radians(heading) @ SO3.from_y_radians(np.pi / 2)
-        x, y, _ = placed[goal]
-        placed[goal] = (x - 0.03, y, COUNTER_TOP_Z_M + OBJECTS[goal].radius_m + 0.001, *rot.wxyz)
-        return InitialState(goal, placed, base, gripper_start(rng))
-
-    def _stands(self, world):
-        up, bottom_m = self._axis(world)
-        return (
-            np.arccos(min(up[2], 1.0)) < UPRIGHT_RAD and bottom_m[2] - COUNTER_TOP_Z_M < STANDING_M
-        )
-
-    def _axis(self, world):
-        body = world.data.body(world.start.goal)
-        up = body.xmat.reshape(3, 3)[:, 2]
-        return up, body.xpos - up * OBJECTS[world.start.goal].height_m / 2
+        goal = str(rng.choice(self.goals))
+        turn = SO3.from_z_radians(rng.uniform(-TURNED_RAD, TURNED_RAD))
+        return lay_household(rng, goal, {goal: turn @ LYING})
 
     def predicate(self, world: KitchenWorld) -> bool:
-        return bool(self._stands(world) and not robot_touches(world, world.start.goal))
+        """Return whether the object stands on the counter and the robot has let go of it."""
+        return self._stands(world) and not robot_touches(world, world.start.goal)
 
-    def is_lost(self, world):
-        return bool(self._axis(world)[1][2] < COUNTER_TOP_Z_M - 0.1)
+    def is_lost(self, world: KitchenWorld) -> bool:
+        """Return whether the object has fallen from the counter."""
+        return bool(world.data.body(world.start.goal).xpos[2] < COUNTER_TOP_Z_M)
 
     def grasp(self, world: KitchenWorld) -> Grasp | None:
+        """Hold it from above, so that the gripper points ahead once it stands."""
         if self._stands(world):
             return None
-        up, bottom_m = self._axis(world)
-        robot = world.controller
-        bm = robot.to_base_frame(bottom_m)
-        axis = robot.to_base_frame(bottom_m + up) - bm
-        heading_rad, tilt_rad = np.arctan2(axis[1], axis[0]), np.arccos(np.clip(axis[2], -1, 1))
-        rotation = SO3.from_z_radians(heading_rad) @ SO3.from_y_radians(tilt_rad)
-        return Grasp(bottom_m + GRASP_HEIGHT_M * up, world.start.goal, rotation=rotation)
+        goal, (bottom_m, up) = world.start.goal, self._axis(world)
+        height_m = min(GRASP_HEIGHT_M, GRASP_PORTION * HOUSEHOLD[goal].height_m)
+        heading_rad = np.arctan2(up[1], up[0]) - world.controller.base_pose()[2]
+        lean = SO3.from_y_radians(np.arccos(np.clip(up[2], -1, 1)))
+        rotation = SO3.from_z_radians(heading_rad) @ lean
+        return Grasp(bottom_m + height_m * up, goal, rotation=rotation)
 
     def carry(self, world: KitchenWorld) -> Motion:
+        """Lift and turn it up, lower it, let go, and back off."""
         if self._stands(world):
             return Motion(translation_m=np.array([-0.02, 0.0, 0.0]))
-        up, bottom_m = self._axis(world)
-        robot = world.controller
-        gripper_m, rotation = robot.gripper_pose()
-        bm = robot.to_base_frame(bottom_m)
-        axis = robot.to_base_frame(bottom_m + up) - bm
-        ahead, _, above = rotation.inverse().apply(axis)
+        bottom_m, up = self._axis(world)
+        gripper_m, rotation = world.controller.gripper_pose()
+        # How the object leans in the plane in which the fingers let it swing.
+        ahead, _, above = (
+            rotation.inverse() @ SO3.from_z_radians(-world.controller.base_pose()[2])
+        ).apply(up)
         wanted = SO3.from_y_radians(-np.arctan2(ahead, above))
-        upright = np.arccos(np.clip(axis[2], -1, 1)) < UPRIGHT_RAD / 2
-        target_m = np.array([WAITING_DOWN_M[0], 0.0, gripper_m[2] + COUNTER_TOP_Z_M - bm[2]])
-        if not upright:
-            target_m[2] = COUNTER_TOP_Z_M + GRASP_HEIGHT_M + CLEARANCE_M
-        grasp_m = robot.base_pose()
-        return Motion(step_to(target_m, gripper_m), np.zeros(2), wanted)
+        to_place_m = PLACE_X_M - bottom_m[0]
+        ready = np.arccos(min(up[2], 1.0)) < UPRIGHT_RAD / 2 and abs(to_place_m) < PLACE_WITHIN_M
+        rise_m = COUNTER_TOP_Z_M + (0.0 if ready else CARRYING_M) - bottom_m[2]
+        ahead_m = STANDOFF_DOWN_M + (UP_M - STANDOFF_DOWN_M) * max(up[2], 0.0)
+        step_m = step_to(np.array([ahead_m, 0.0, gripper_m[2] + rise_m]), gripper_m)
+        return Motion(step_m, np.array([np.clip(2.0 * to_place_m, -0.3, 0.3), 0.0]), wanted)
+
+    def _axis(self, world: KitchenWorld) -> tuple[np.ndarray, np.ndarray]:
+        """Return the middle of the object's bottom and its upward axis, (3,) each, in the world."""
+        body = world.data.body(world.start.goal)
+        up = body.xmat.reshape(3, 3)[:, 2]
+        return body.xpos - HOUSEHOLD[world.start.goal].height_m / 2 * up, up
+
+    def _stands(self, world: KitchenWorld) -> bool:
+        bottom_m, up = self._axis(world)
+        low = abs(bottom_m[2] - COUNTER_TOP_Z_M) < STANDING_M
+        return bool(low and np.arccos(np.clip(up[2], -1, 1)) < UPRIGHT_RAD)

@@ -32,8 +32,11 @@ TASKS: dict[str, TaskEntry] = {
         "ttm.sim.tasks.pick_object:PickObject", "pick up a household object", "groups"
     ),
     "drawer": TaskEntry("ttm.sim.tasks.drawer:Drawer", "open or close a named drawer", "groups"),
+    "knock_over": TaskEntry(
+        "ttm.sim.tasks.knock_over:KnockOver", "knock a household object over", "groups"
+    ),
     "place_upright": TaskEntry(
-        "ttm.sim.tasks.place_upright:PlaceUpright", "stand a lying object", "groups"
+        "ttm.sim.tasks.place_upright:PlaceUpright", "place a lying object upright", "groups"
     ),
     "move_near": TaskEntry(
         "ttm.sim.tasks.move_near:MoveNear", "move a household object near another", "groups"
