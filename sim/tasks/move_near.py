@@ -20,9 +20,11 @@ GAP_M, RESTS_M = 0.10, 0.008
 FAR_M = 0.28
 """At first the two are further apart than this."""
 BESIDE_M, FREE_M, PALM_M = 0.125, 0.15, 0.1
-"""The expert puts the object this far from the other, with no third one so near to it or to the palm behind it."""
+"""The expert puts it this far from the other, with no third one so near to it or to the palm behind it."""
 DIRECTIONS = np.array([(0, 1), (0, -1), (-0.7, 0.7), (-0.7, -0.7), (-1, 0)])
 """From the other object to where it may go, as the robot sees it: ahead and to the left."""
+ASIDE_M = 0.15
+"""The arm stays ahead as long as the place is further aside than this, since the robot turns to it."""
 CARRIED_M, HIGH_ENOUGH_M, ALIGNED_M = 0.22, 0.05, 0.012
 """It is carried so far above the counter, give or take the second, and let down so near to its place."""
 
@@ -80,7 +82,7 @@ class MoveNear(GroupTask):
         step_m[2] += CARRIED_M * np.clip((off_m - ALIGNED_M) / 0.04, 0.0, 1.0)
         if step_m[2] > HIGH_ENOUGH_M:  # first lift it over the others
             step_m[:2], drive = 0.0, np.zeros(2)
-        elif is_far(target_m, standoff):
+        elif is_far(target_m, standoff) or abs(target_m[1]) > ASIDE_M:  # the base does the rest
             step_m[:2] = (standoff, 0.0) - gripper_m[:2]
         ahead = SO3.from_y_radians(grasp.rotation.as_rpy_radians().pitch)
         return Motion(step_to(gripper_m + step_m, gripper_m), drive, ahead)
@@ -100,7 +102,7 @@ def _free_m(place: np.ndarray, goal: str, places: Mapping[str, np.ndarray]) -> f
 def _beside(
     start: InitialState, places: Mapping[str, np.ndarray], base_m: np.ndarray
 ) -> tuple[np.ndarray, float]:
-    """Return where to put the object, (2,), and how free that is: the nearest to where it began of the freest.
+    """Return where to put the object, (2,), and how free that is: of the freest the nearest to its start.
 
     base_m: (2,), where the robot stands. Its gripper comes from there, so that the way must be free, too.
     """
