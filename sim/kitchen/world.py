@@ -26,8 +26,8 @@ class InitialState:
     goal: str
     """What the instruction names."""
     objects_m: dict[str, tuple[float, ...]]
-    """Where each joint that a task places begins, by its name. Free bodies, whose joint has their name: x y z in
-    the world, m, with a quaternion w x y z unless they stand upright. Drawers: how far they stand out, m."""
+    """Where each joint that a task places begins, by its name. Free bodies, whose joint has their name: x y z
+    in the world, m, and a quaternion w x y z unless they stand upright. Drawers: how far they are out, m."""
     base_pose: np.ndarray
     """(3,): x (m), y (m) and yaw (rad) of the robot's base in the world."""
     gripper_m: np.ndarray

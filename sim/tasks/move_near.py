@@ -63,11 +63,6 @@ class MoveNear(GroupTask):
         near = away_m[moved] < min(near_m, nearest)
         return bool(near and abs(above_rest_m(world, moved)) < RESTS_M)
 
-    def is_lost(self, world: KitchenWorld) -> bool:
-        return any(
-            world.data.body(name).xpos[2] < COUNTER_TOP_Z_M for name in self.names(world.start.goal)
-        )
-
     def grasp(self, world: KitchenWorld) -> Grasp | None:
         return None if self._is_set_down(world) else hold(world, self.names(world.start.goal)[0])
 

@@ -147,7 +147,7 @@ def test_the_expert_grasps_again_what_it_lost(env: KitchenEnv, task: str) -> Non
 
 
 def run(env: KitchenEnv, slips: int = 0) -> bool:
-    """Return whether the expert solves the episode, though its gripper opens when it first holds something."""
+    """Return whether the expert solves the episode, though its gripper opens when it first holds a thing."""
     expert = env.expert()
     while True:
         action, grasp = expert.action(), env.task.grasp(env.world)
