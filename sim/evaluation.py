@@ -108,7 +108,7 @@ class EvaluateCommand:
     """Gymnasium ID of the environment, with the module that registers it if need be, such as
     my_package:MyEnv-v0. See ttm.sim.environment.PolicyEnv for what it must have."""
     episodes: int = 50
-    """Initial states for each task; 0 to list instead all instructions, and paraphrases, in instructions.txt."""
+    """Initial states for each task; 0 lists instructions and paraphrases instead, in instructions.txt."""
     workers: int | None = None
     """Processes that share the episodes, by default one for each core that may be used; each needs about
     1 GB of memory."""
@@ -178,7 +178,7 @@ class EvaluateCommand:
         return 0
 
     def _list_instructions(self, facts: EnvFacts) -> int:
-        """Write the instructions of the tasks, one on a line with its paraphrases, and print their numbers."""
+        """Write the tasks' instructions, one a line with its paraphrases, and print how many there are."""
         texts = {name: facts.tasks[name] for name in facts.choose(self.task)}
         all_texts = list(dict.fromkeys(text for each in texts.values() for text in each))
         lines = ["\t".join([text, *facts.paraphrases.get(text, ())]) for text in all_texts]

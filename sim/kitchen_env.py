@@ -128,7 +128,9 @@ class KitchenEnv(gymnasium.Env[dict[str, np.ndarray], np.ndarray]):
     @property
     def paraphrases(self) -> dict[str, tuple[str, ...]]:
         tasks = map(load_task, TASKS)
-        return {task.instruction(goal): task.rewordings(goal) for task in tasks for goal in task.goals}
+        return {
+            task.instruction(goal): task.rewordings(goal) for task in tasks for goal in task.goals
+        }
 
     @property
     def variations(self) -> tuple[str, ...]:

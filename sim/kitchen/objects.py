@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import mujoco
 import numpy as np
@@ -76,13 +78,11 @@ def add_object(spec: mujoco.MjSpec, item: KitchenObject) -> None:
 
 # The household objects: a mesh of rings with painted labels, which collides as one or two primitives.
 
+TABLE = ElementTree.parse(Path(__file__).parents[1] / "assets" / "household.xml").getroot()
 COLOURS = {
-    "red": (204, 13, 15), "green": (26, 140, 41), "blue": (26, 56, 190), "sky": (153, 209, 242),
-    "yellow": (250, 214, 31), "orange": (247, 122, 10), "brown": (107, 51, 20), "white": (245, 245, 237), 
-    "steel": (184, 186, 191), "black": (26, 23, 23), "purple": (102, 15, 66), "lime": (168, 199, 46), "amber": (217, 128, 15),
-    "teal": (8, 115, 115), "coffee": (56, 31, 15), "cream": (247, 232, 189), "navy": (15, 23, 90),
-}  # fmt: skip
-"""Name -> RGB of the paint."""
+    name: [*map(int, rgb.split())] for row in TABLE.iter("colours") for name, rgb in row.items()
+}
+"""Name -> RGB of the paint, 0 to 255."""
 MOTIFS: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
     "disc": lambda u, v: np.hypot(u, v) < 0.75,
     "wave": lambda u, v: np.abs(v - 0.5 * np.sin(np.pi * u)) < 0.35,
@@ -113,14 +113,12 @@ HIDDEN_GROUP = 5
 
 
 class HouseholdObject:
-    """An object whose body has its origin half way up, z towards its top, and its front and back along x."""
+    """An object whose body has its origin half way up, z towards its top, and its front and back along x.
+
+    shape: round, box, bag, ball or bent; rings: see `assets/household.xml`.
+    """
 
     def __init__(self, name: str, shape: str, rings: str):
-        """shape: round, box, bag, ball or bent. rings: colours and rings, from the bottom to the top.
-
-        A ring is its height, half width (y) and, unless that is the same, half depth (x) in cm. A colour holds
-        for the surface from there on; one with a motif and its colour is a label up to the next ring.
-        """
         self.name, self.shape, self.kind = name, shape, name.split()[-1]
         label, sizes, self.labels = [""], list[list[float]](), list[list[str]]()
         for word in rings.split():
@@ -139,10 +137,9 @@ class HouseholdObject:
         """Its rotation on the counter: upright, or on its side if it never stands."""
         self.topples = shape in ("round", "box") and self.height_m > 3.5 * half_width_m
         """Whether it can be knocked over and placed upright."""
-        rises = [*map(abs, np.diff(self.rings_m[:, 0]))]
-        areas = {colour: 0.0 for colour, *_ in self.labels}
-        for (colour, *_), rise_m in zip(self.labels[1:], rises, strict=True):
-            areas[colour] += rise_m
+        areas = dict.fromkeys(COLOURS, 0.0)
+        for label, rise_m in zip(self.labels[1:], np.diff(self.rings_m[:, 0]), strict=True):
+            areas[label[0]] += abs(rise_m)
         self.colour = max(areas, key=areas.__getitem__)
 
     def is_like(self, other: HouseholdObject) -> bool:
@@ -150,51 +147,7 @@ class HouseholdObject:
         return self.kind == other.kind or self.colour == other.colour
 
 
-HOUSEHOLD = {
-    name: HouseholdObject(name, shape, rings)
-    for name, shape, rings in (
-        ("cola can", "round", "steel 0,0 0,2.7 .6,3.2 red/wave/white 11.2,3.2 steel 12,2.7 12,0"),
-        ("lime soda can", "round", "steel 0,0 0,2.7 .6,3.2 lime/disc/green 11.2,3.2 steel 12,2.7 12,0"),
-        ("orange soda can", "round", "steel 0,0 0,2.7 .6,3.2 orange/dots/white 11.2,3.2 steel 12,2.7 12,0"),
-        ("energy drink can", "round", "steel 0,0 0,2.3 .6,2.7 navy/bolt/yellow 13.7,2.7 steel 14.5,2.3 14.5,0"),
-        ("water bottle", "round", "sky 0,0 0,2.9 6,3.1 blue/wave/white 10.5,3.1 sky 14,3.1 17,1.3 18,1.3 "
-         "blue 18,1.6 20,1.6 20,0"),
-        ("iced tea bottle", "round", "brown 0,0 0,3 4,3 yellow/disc/red 10.5,3 brown 13,3 16,1.4 17,1.4 "
-         "white 17,1.7 19,1.7 19,0"),
-        ("ketchup bottle", "round", "red 0,0 0,3.1 4,3.1 red/disc/white 11,3.1 13,2.5 white 13,2.2 15,2 18,.6 "
-         "18,0"),
-        ("apple", "ball", "red .2,0 0,1.6 1.2,2.9 3.4,3.6 5.3,3.4 6.5,2.2 6.6,1.3 "
-         "brown 6.1,.3 7.6,.25 7.6,0"),
-        ("orange", "ball", "orange 0,0 .2,1.2 .8,2.3 1.8,3.1 3.6,3.6 5.4,3.1 6.4,2.3 7,1.2 7.1,.5 "
-         "green 7.2,0"),
-        ("pear", "ball", "lime .2,0 0,1.5 1.3,2.9 3.2,3.3 5,2.8 7.2,1.7 8.8,1.2 9.2,.4 "
-         "brown 10.4,.25 10.4,0"),
-        ("banana", "bent", "brown 0,0 .2,.7 yellow 1.5,1.3 5,1.8 8.5,1.9 12,1.8 15,1.2 16,.6 "
-         "brown 17.5,.6 17.5,0"),
-        ("sponge", "box", "yellow 0,0 0,3,4.5 yellow/dots/amber 2.8,3,4.5 green 2.8,3,4.5 4,3,4.5 4,0"),
-        ("white mug", "round", "white 0,0 0,3.1 3,3.4 white/dots/blue 7,3.4 9,3.4 9,3.1 7.8,3.1 coffee 7.8,0"),
-        ("blue cup", "round", "blue 0,0 0,2.6 8,3.3 white 9.2,3.5 blue 10,3.5 10,3.2 navy 3,2.6 3,0"),
-        ("white bowl", "round", "white 0,0 0,2.2 .8,2.2 3,3.5 red 4.2,3.8 white 5,3.9 5,3.7 cream 1.5,2.4 1.5,0"),
-        ("blue chip bag", "bag", "steel 0,0 0,3.4,.2 .8,3.4,.2 blue 2.5,3.3,2.4 blue/disc/yellow 11.5,3.3,2.4 "
-         "blue 13.2,3.4,.2 steel 14,3.4,.2 14,0"),
-        ("green chip bag", "bag", "steel 0,0 0,3.4,.2 .8,3.4,.2 green 2.5,3.3,2.4 green/wave/white 11.5,3.3,2.4 "
-         "green 13.2,3.4,.2 steel 14,3.4,.2 14,0"),
-        ("cereal box", "box", "yellow 0,0 0,3.5,2.2 yellow/bowl/blue 10,3.5,2.2 red/band/white 13,3.5,2.2 "
-         "yellow 15,3.5,2.2 15,0"),
-        ("tea box", "box", "teal 0,0 0,3.5,3 teal/leaf/lime 6.5,3.5,3 cream 7.5,3.5,3 teal 7.5,0"),
-        ("milk carton", "box", "white 0,0 0,3.4 blue 2,3.4 white/wave/sky 11.5,3.4 blue 14.8,3.4,.4 "
-         "white 16,3.4,.4 16,0"),
-        ("juice carton", "box", "white 0,0 0,3.2 orange 2,3.2 white/disc/orange 9.5,3.2 orange 12.8,3.2,.4 "
-         "white 14,3.2,.4 14,0"),
-        ("jam jar", "round", "purple 0,0 0,3 1,3.3 cream/disc/purple 6,3.3 purple 7.4,2.9 red 7.4,3.2 "
-         "white/checks/red 9.2,3.2 red 9.2,0"),
-        ("honey jar", "round", "amber 0,0 0,2.6 2.5,3.4 yellow/stripes/coffee 6,3.4 amber 8,2.7 "
-         "yellow 8,3 9.5,3 9.5,0"),
-        ("salt shaker", "round", "white 0,0 0,2.4 3.5,2.2 sky 6,2.1 steel 6,2.3 7.5,2.2 "
-         "steel/dots/black 8.5,1.3 8.5,0"),
-    )
-}  # fmt: skip
-"""Name -> object. The last word of a name is the kind of object."""
+HOUSEHOLD = {row.attrib["name"]: HouseholdObject(**row.attrib) for row in TABLE.iter("object")}
 
 
 def add_household(spec: mujoco.MjSpec) -> None:
@@ -256,18 +209,16 @@ def _solids(item: HouseholdObject) -> list[dict[str, Any]]:
     """Return what the object collides as: the type, size and place of each primitive."""
     height_m, width_m, _ = item.rings_m.T
     if item.shape == "bent":
-        ends, size = [(-0.020, 0, side * 0.068) for side in (-1, 1)], (0.017, 0, 0)
-        return [{"type": CAPSULE, "size": size, "fromto": (0, 0, 0, *end)} for end in ends]
+        ends = [(-0.020, 0, side * 0.068) for side in (-1, 1)]
+        return [{"type": CAPSULE, "size": (0.017, 0, 0), "fromto": (0, 0, 0, *end)} for end in ends]
     body = width_m > (0.5 if item.shape == "ball" else 0.85) * item.half_m[1]
     top_m, found = height_m[body].max(), list[dict[str, Any]]()
-    parts = [(0.0, top_m, *item.half_m)]
+    parts = [(0.0, top_m, item.half_m)]
     if item.shape == "round" and item.height_m - top_m > 0.015:  # a neck
-        parts.append((top_m, item.height_m, 0.0, width_m[height_m > top_m].max()))
-    for low_m, high_m, x_m, y_m in parts:
-        half_m = (high_m - low_m) / 2
+        parts.append((top_m, item.height_m, (0.0, width_m[height_m > top_m].max())))
+    for low_m, high_m, (x_m, y_m) in parts:
+        half_m, pos = (high_m - low_m) / 2, (0, 0, (low_m + high_m - item.height_m) / 2)
         kinds = {"ball": (ELLIPSOID, (y_m, y_m, half_m)), "round": (CYLINDER, (y_m, half_m, 0))}
         kind, size = kinds.get(item.shape, (BOX, (x_m, y_m, half_m)))
-        found.append(
-            {"type": kind, "size": size, "pos": (0, 0, (low_m + high_m - item.height_m) / 2)}
-        )
+        found.append({"type": kind, "size": size, "pos": pos})
     return found

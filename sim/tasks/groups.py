@@ -1,7 +1,6 @@
 """What the tasks of the five groups of skills share: a counter of household objects, and how to hold them.
 
-The groups are those of the robot experiment of *Token Turing Machines* (Ryoo et al., 2022, figure 6), after SayCan
-(Ahn et al., 2022) and RT-1 (Brohan et al., 2022).
+The groups are those of the robot experiment of *Token Turing Machines* (Ryoo et al., 2022, figure 6).
 """
 
 from __future__ import annotations
@@ -20,15 +19,13 @@ from ttm.sim.tasks.task import NEAR, Grasp, Task
 
 LYING = SO3.from_y_radians(np.pi / 2)
 """The rotation of an object that lies with its top away from the robot."""
-NEAREST_X_M, FURTHEST_X_M, SPREAD_M = COUNTER_FRONT_X_M + 0.08, COUNTER_FRONT_X_M + 0.28, 0.5
+NEAREST_X_M, FURTHEST_X_M, SPREAD_M = COUNTER_FRONT_X_M + 0.08, COUNTER_FRONT_X_M + 0.23, 0.55
 """Objects lie between the two, and no further than the third from a middle to the left and right."""
-STANDING_M, NAMED_APART_M = 0.055, 0.05
-"""The space around the middle of an object that stands, and what is added for one that is named."""
-CORRIDOR_M = 0.14
-"""Before a named object nothing stands within this distance of the line from it to the counter's front."""
+STANDING_M, NAMED_APART_M, CORRIDOR_M = 0.055, 0.05, 0.14
+"""The space around what stands, what is added for a named object, and that beside the way to a named one."""
 LIES = 0.2
-"""The portion of the objects that can be knocked over, and are not named, that lie."""
-TALL_M, LOWEST_M, WIDEST_M = 0.10, 0.027, 0.04
+"""The portion of the objects that are not named, and can be knocked over, that lie."""
+TALL_M, LOWEST_M, WIDEST_M = 0.11, 0.027, 0.04
 """Lower objects are held with a pitched gripper; the lowest place for it; half of what it spans at most."""
 PITCH_RAD, STEEP_RAD = 0.6, 1.3
 """The gripper's pitch for low objects, and for those that lie."""
@@ -49,65 +46,56 @@ class GroupTask(Task):
 def lay_household(
     rng: np.random.Generator, goal: str, rotations: Mapping[str, SO3] | None = None
 ) -> InitialState:
-    """Draw an initial state: 4 to 8 objects on the counter, among them one like the first that the goal names.
+    """Draw an initial state: 4 to 8 objects on the counter, one of them like the first that the goal names.
 
-    rotations: of those that do not stand; each is turned about the vertical besides. What is not on the counter
-    stands behind the robot.
+    rotations: of those that do not stand; each is turned about the vertical besides. What is not on the
+    counter stands behind the robot.
     """
-    named, rotations = goal.split(NEAR), dict(rotations or {})
+    named, turned = goal.split(NEAR), {name: item.rest for name, item in HOUSEHOLD.items()}
     others = [str(name) for name in rng.permutation(list(HOUSEHOLD)) if name not in named]
-    alike = next(name for name in others if HOUSEHOLD[named[0]].is_like(HOUSEHOLD[name]))
-    wanted = list(dict.fromkeys([*named, alike, *others]))[: rng.integers(4, 9)]
+    first = HOUSEHOLD[named[0]]
+    alike = [name for name in others if first.is_like(HOUSEHOLD[name])][:1]
+    wanted = list(dict.fromkeys([*named, *alike, *others]))[: rng.integers(4, 9)]
     for name in wanted[len(named) :]:
         if HOUSEHOLD[name].topples and rng.random() < LIES:
-            rotations[name] = LYING
+            turned[name] = LYING
+    turned |= rotations or {}
+    space_m = {
+        name: NAMED_APART_M * (name in named)
+        + (STANDING_M if _stands(axes.as_matrix()) else item.height_m / 2)
+        for (name, axes), item in zip(turned.items(), HOUSEHOLD.values(), strict=True)
+    }
     middle_y_m, places = rng.uniform(0.0, 0.7), dict[str, np.ndarray]()
+
+    def has_room(name: str, place: np.ndarray) -> bool:
+        for other, there in places.items():
+            ahead_m, aside_m = np.abs(place - there)
+            in_the_way = aside_m < CORRIDOR_M and (name if place[0] > there[0] else other) in named
+            if in_the_way or np.hypot(ahead_m, aside_m) < space_m[name] + space_m[other]:
+                return False
+        return True
+
     low, high = (NEAREST_X_M, middle_y_m - SPREAD_M), (FURTHEST_X_M, middle_y_m + SPREAD_M)
-    while len(places) < 4 or not {*named, alike} <= places.keys():  # the last ones may find no room
+    while not {*named, *wanted[:4]} <= places.keys():  # the last ones may find no room
         places = {}
         for name in wanted * 10:
             place = rng.uniform(low, high)
-            if name not in places and _has_room(name, place, places, named, rotations):
+            if name not in places and has_room(name, place):
                 places[name] = place
     poses = {}
-    for i, name in enumerate(HOUSEHOLD):
-        place = places.get(name, np.array((-4.5 - 0.5 * (i % 5), -2 + 0.5 * (i // 5))))
-        turned = rotations.get(name, SO3.identity()) @ HOUSEHOLD[name].rest
-        turned = SO3.from_z_radians(rng.uniform(-0.4, 0.4)) @ turned
-        z_m = (
-            (COUNTER_TOP_Z_M if name in places else 0.0)
-            + 0.001
-            + _above_m(name, turned.as_matrix())
-        )
-        poses[name] = (*map(float, place), z_m, *map(float, turned.wxyz))
+    for i, (name, rotation) in enumerate(turned.items()):
+        x_m, y_m = places.get(name, np.array((-4.5 - 0.5 * (i % 5), -2 + 0.5 * (i // 5))))
+        rotation = SO3.from_z_radians(rng.uniform(-0.4, 0.4)) @ rotation
+        z_m = _above_m(name, rotation.as_matrix()) + 0.001 + COUNTER_TOP_Z_M * (name in places)
+        poses[name] = (float(x_m), float(y_m), float(z_m), *map(float, rotation.wxyz))
     base = base_facing(rng, COUNTER_FRONT_X_M + 0.17, middle_y_m + rng.uniform(-0.2, 0.2))
-    pan_rad, tilt_rad = rng.uniform(-0.1, 0.1, 2)
-    head_rad = (float(pan_rad), float(fetch.HEAD_TILT_RAD - 0.07 + tilt_rad))
-    return InitialState(goal, poses, base, gripper_start(rng), head_rad=head_rad)
+    head_rad = rng.uniform((-0.1, fetch.HEAD_TILT_RAD - 0.17), (0.1, fetch.HEAD_TILT_RAD + 0.03))
+    return InitialState(goal, poses, base, gripper_start(rng), head_rad=tuple(head_rad.tolist()))
 
 
-def _has_room(
-    name: str,
-    place: np.ndarray,
-    places: Mapping[str, np.ndarray],
-    named: list[str],
-    rotations: Mapping[str, SO3],
-) -> bool:
-    """Return whether an object may be at a place (2,) beside those that have theirs."""
-
-    def space_m(one: str) -> float:
-        lies = one in rotations or HOUSEHOLD[one].shape == "bent"
-        return (HOUSEHOLD[one].height_m / 2 if lies else STANDING_M) + NAMED_APART_M * (
-            one in named
-        )
-
-    for other, there in places.items():
-        ahead_m, aside_m = np.abs(place - there)
-        behind = name if place[0] > there[0] else other
-        in_the_way = behind in named and aside_m < CORRIDOR_M
-        if in_the_way or np.hypot(ahead_m, aside_m) < space_m(name) + space_m(other):
-            return False
-    return True
+def _stands(axes: np.ndarray) -> bool:
+    """Return whether an object with these axes, (3, 3), is rather upright than on its side."""
+    return bool(abs(axes[2, 2]) > 0.7)
 
 
 def _above_m(name: str, axes: np.ndarray) -> float:
@@ -126,9 +114,11 @@ def hold(world: KitchenWorld, name: str) -> Grasp:
     """Hold an object across its width as it stands, or across its axis and from above as it lies."""
     item, body = HOUSEHOLD[name], world.data.body(name)
     axes, point_m, symmetry = body.xmat.reshape(3, 3), body.xpos.copy(), np.pi
-    if abs(axes[2, 2]) > 0.7:
-        point_m[2] += np.clip(item.height_m / 2, LOWEST_M, GRASP_HEIGHT_M) - item.height_m / 2
-        pitch_rad = 0.0 if item.height_m > TALL_M else PITCH_RAD
+    if _stands(axes):
+        tall = item.height_m > TALL_M
+        height_m = GRASP_HEIGHT_M if tall else max(item.height_m / 2, LOWEST_M)
+        point_m[2] += height_m - item.height_m / 2
+        pitch_rad = 0.0 if tall else PITCH_RAD
         along_x, along_y, _ = axes[:, 0]
         if max(item.half_m) < WIDEST_M:  # it can be held from any side, or from four
             symmetry = np.pi / 2 if item.shape in ("box", "bag") else 1e-9

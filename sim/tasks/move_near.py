@@ -8,26 +8,22 @@ from itertools import permutations
 import numpy as np
 
 from ttm.sim.kitchen.objects import HOUSEHOLD
-from ttm.sim.kitchen.scene import COUNTER_FRONT_X_M, COUNTER_TOP_Z_M
+from ttm.sim.kitchen.scene import COUNTER_FRONT_X_M
 from ttm.sim.kitchen.world import InitialState, KitchenWorld, robot_touches
 from ttm.sim.tasks.groups import GroupTask, above_rest_m, hold, lay_household
 from ttm.sim.tasks.motions import drive_to, is_far, standoff_m, step_to
 from ttm.sim.tasks.task import NEAR, Grasp, Motion
 
-GAP_M = 0.10
-"""Objects are near with no more than this between them, and nothing nearer, as in SIMPLER (Li et al., 2024)."""
-RESTS_M = 0.008
-"""How far its height may be off that of one that rests on the counter."""
+GAP_M, RESTS_M = 0.10, 0.008
+"""The most between what is near (SIMPLER, Li et al., 2024), and between the counter and what rests on it."""
 FAR_M = 0.28
-"""At first they are further apart than this."""
-BESIDE_M, FREE_M = 0.125, 0.15
+"""At first the two are further apart than this."""
+BESIDE_M, FREE_M = 0.125, 0.18
 """The expert puts the object this far from the other, where no third one is within the second distance."""
 DIRECTIONS = np.array([(0, 1), (0, -1), (-0.7, 0.7), (-0.7, -0.7), (-1, 0)])
 """From the other object to where it may go: to its left, to its right, or before it."""
-CARRIED_M, HIGH_ENOUGH_M = 0.22, 0.05
-"""The expert carries the object this far above the counter, over all others, or less by the second."""
-ALIGNED_M = 0.012
-"""It sets the object down when it is this near to its place."""
+CARRIED_M, HIGH_ENOUGH_M, ALIGNED_M = 0.22, 0.05, 0.012
+"""It is carried so far above the counter, give or take the second, and let down so near to its place."""
 
 
 class MoveNear(GroupTask):
@@ -49,18 +45,16 @@ class MoveNear(GroupTask):
                 return start
 
     def predicate(self, world: KitchenWorld) -> bool:
-        """Return whether the object rests on the counter, let go of, nearer to the other one than any third."""
-        return self._is_set_down(world) and not robot_touches(
-            world, self.names(world.start.goal)[0]
-        )
+        """Return whether the object rests on the counter, let go of, nearer to the other than any third."""
+        moved, _ = self.names(world.start.goal)
+        return self._is_set_down(world) and not robot_touches(world, moved)
 
     def _is_set_down(self, world: KitchenWorld) -> bool:
         moved, other = self.names(world.start.goal)
         places = _places(world)
-        away_m = {name: np.hypot(*(place - places[other])) for name, place in places.items()}
+        away_m = np.hypot(*(places[moved] - places[other]))
         near_m = GAP_M + HOUSEHOLD[moved].half_m[1] + HOUSEHOLD[other].half_m[1]
-        nearest = min(away for name, away in away_m.items() if name not in (moved, other))
-        near = away_m[moved] < min(near_m, nearest)
+        near = away_m < min(near_m, _free_m(places[other], world.start.goal, places))
         return bool(near and abs(above_rest_m(world, moved)) < RESTS_M)
 
     def grasp(self, world: KitchenWorld) -> Grasp | None:
@@ -98,11 +92,13 @@ def _free_m(place: np.ndarray, goal: str, places: Mapping[str, np.ndarray]) -> f
 
 
 def _beside(start: InitialState, places: Mapping[str, np.ndarray]) -> np.ndarray:
-    """Return where to put the object: of the places that are free enough the one nearest to where it began."""
+    """Return where to put the object: of the places that are free the one nearest to where it began."""
     moved, other = start.goal.split(NEAR)
     candidates = places[other] + BESIDE_M * DIRECTIONS
-    candidates = candidates[candidates[:, 0] > COUNTER_FRONT_X_M + 0.06]
     began = np.array(start.objects_m[moved][:2])
-    free_m = [min(FREE_M, _free_m(place, start.goal, places)) for place in candidates]
+    free_m = [
+        min(FREE_M, _free_m(place, start.goal, places)) * (place[0] > COUNTER_FRONT_X_M + 0.06)
+        for place in candidates
+    ]
     away_m = np.hypot(*(candidates - began).T)
     return candidates[np.lexsort((away_m, -np.round(free_m, 2)))[0]]
