@@ -37,12 +37,12 @@ class Drawer(GroupTask):
     def sample(self, rng: np.random.Generator) -> InitialState:
         goal = str(rng.choice(self.goals))
         verb, named = self.names(goal)
-        out_m = {name: rng.uniform(*STANDS_OUT_M) * rng.integers(2) for name in DRAWER_Z_M}
-        out_m[named] = rng.uniform(*STANDS_OUT_M) if verb == "close" else 0.0
+        out_m = {name: float(rng.uniform(*STANDS_OUT_M) * rng.integers(2)) for name in DRAWER_Z_M}
+        out_m[named] = float(rng.uniform(*STANDS_OUT_M)) if verb == "close" else 0.0
         base = base_facing(rng, HANDLE_X_M - max(out_m.values()), CHEST_POSITION_M[1])
         start = lay_household(rng, str(rng.choice(list(HOUSEHOLD))))
-        drawers_m = {f"drawer_{name}": (float(value),) for name, value in out_m.items()}
-        return replace(start, goal=goal, objects_m=start.objects_m | drawers_m, base_pose=base)
+        places_m = {**start.objects_m, **{f"drawer_{name}": (out_m[name],) for name in out_m}}
+        return replace(start, goal=goal, objects_m=places_m, base_pose=base)
 
     def predicate(self, world: KitchenWorld) -> bool:
         verb, drawer = self.names(world.start.goal)

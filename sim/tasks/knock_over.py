@@ -35,7 +35,7 @@ class KnockOver(GroupTask):
         """Return whether the object lies on the counter."""
         goal = world.start.goal
         leans = abs(world.data.body(goal).xmat[8]) < np.cos(LYING_RAD)
-        low = above_rest_m(world, goal) < RISE_M
+        low = abs(above_rest_m(world, goal)) < RISE_M
         return bool(leans) and low and not both_fingers_touch(world, goal)
 
     def grasp(self, world: KitchenWorld) -> None:

@@ -126,8 +126,9 @@ def test_what_the_robot_still_touches_is_not_placed(env: KitchenEnv) -> None:
     env.reset(
         seed=0, options={"task": "place_upright", "instruction": "place the water bottle upright"}
     )
-    site = env.data.site("fetch/robot0:grip").xpos
-    put(env, 0.0, x_y_m=site[:2])
+    put(env, 0.0)
+    assert env.task.predicate(env.world)
+    put(env, 0.0, x_y_m=env.data.geom("fetch/robot0:r_gripper_finger_link").xpos[:2])
     assert not env.task.predicate(env.world)
 
 
