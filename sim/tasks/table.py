@@ -69,6 +69,7 @@ TASKS: dict[str, TaskEntry] = {
 
 TASK_NAMES = tuple(TASKS)
 SKILL_NAMES = tuple(name for name, task in TASKS.items() if task.suite == "skills")
+GROUP_NAMES = tuple(name for name, task in TASKS.items() if task.suite == "groups")
 MEMORY_NAMES = tuple(name for name, task in TASKS.items() if task.suite == "memory")
 
 
