@@ -25,6 +25,8 @@ STANDING_M, NAMED_APART_M, CORRIDOR_M = 0.055, 0.05, 0.14
 """The space around what stands, what is added for a named object, and that beside the way to a named one."""
 LIES = 0.2
 """The portion of the objects that are not named, and can be knocked over, that lie."""
+MOST_LOOKS, SEEN_RAD = 20, 0.42
+"""So often at most the head is drawn anew, until what is named is no further than this from its middle."""
 TALL_M, LOWEST_M, WIDEST_M = 0.11, 0.027, 0.04
 """Lower objects are held with a pitched gripper; the lowest place for it; half of what it spans at most."""
 PITCH_RAD, STEEP_RAD = 0.6, 1.3
@@ -88,8 +90,14 @@ def lay_household(
         rotation = SO3.from_z_radians(rng.uniform(-0.4, 0.4)) @ rotation
         z_m = _above_m(name, rotation.as_matrix()) + 0.001 + COUNTER_TOP_Z_M * (name in places)
         poses[name] = (float(x_m), float(y_m), float(z_m), *map(float, rotation.wxyz))
-    base = base_facing(rng, COUNTER_FRONT_X_M + 0.17, middle_y_m + rng.uniform(-0.2, 0.2))
-    head_rad = rng.uniform((-0.1, fetch.HEAD_TILT_RAD - 0.17), (0.1, fetch.HEAD_TILT_RAD + 0.03))
+    for _ in range(MOST_LOOKS):
+        base = base_facing(rng, COUNTER_FRONT_X_M + 0.17, middle_y_m + rng.uniform(-0.2, 0.2))
+        head_rad = rng.uniform(
+            (-0.1, fetch.HEAD_TILT_RAD - 0.17), (0.1, fetch.HEAD_TILT_RAD + 0.03)
+        )
+        ahead_m, aside_m = (np.array([places[name] for name in named]) - base[:2]).T
+        if (np.abs(np.arctan2(aside_m, ahead_m) - base[2] - head_rad[0]) < SEEN_RAD).all():
+            break
     return InitialState(goal, poses, base, gripper_start(rng), head_rad=tuple(head_rad.tolist()))
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from itertools import permutations
 
 import numpy as np
+from mink import SO3
 
 from ttm.sim.kitchen.objects import HOUSEHOLD
 from ttm.sim.kitchen.scene import COUNTER_FRONT_X_M
@@ -18,10 +19,12 @@ GAP_M, RESTS_M = 0.10, 0.008
 """The most between what is near (SIMPLER, Li et al., 2024), and between the counter and what rests on it."""
 FAR_M = 0.28
 """At first the two are further apart than this."""
-BESIDE_M, FREE_M = 0.125, 0.18
-"""The expert puts the object this far from the other, where no third one is within the second distance."""
+BESIDE_M, FREE_M, PALM_M = 0.125, 0.15, 0.1
+"""The expert puts it this far from the other, with no third one so near to it or to the palm behind it."""
 DIRECTIONS = np.array([(0, 1), (0, -1), (-0.7, 0.7), (-0.7, -0.7), (-1, 0)])
-"""From the other object to where it may go: to its left, to its right, or before it."""
+"""From the other object to where it may go, as the robot sees it: ahead and to the left."""
+ASIDE_M = 0.15
+"""The arm stays ahead as long as the place is further aside than this, since the robot turns to it."""
 CARRIED_M, HIGH_ENOUGH_M, ALIGNED_M = 0.22, 0.05, 0.012
 """It is carried so far above the counter, give or take the second, and let down so near to its place."""
 
@@ -41,7 +44,7 @@ class MoveNear(GroupTask):
             places = {name: np.array(pose[:2]) for name, pose in start.objects_m.items()}
             moved, other = self.names(goal)
             far = np.hypot(*(places[moved] - places[other])) > FAR_M
-            if far and _free_m(_beside(start, places), goal, places) >= FREE_M:
+            if far and _beside(start, places, start.base_pose[:2])[1] >= FREE_M:
                 return start
 
     def predicate(self, world: KitchenWorld) -> bool:
@@ -68,16 +71,17 @@ class MoveNear(GroupTask):
         if grasp is None:
             return Motion(rotation.apply(np.array([-0.03, 0.0, 0.0])), rotation=rotation)
         place_m = world.data.body(name).xpos - (0.0, 0.0, above_rest_m(world, name))
-        place_m[:2] = _beside(world.start, _places(world))
+        place_m[:2], _ = _beside(world.start, _places(world), robot.base_pose()[:2])
         object_m, target_m = map(robot.to_base_frame, (world.data.body(name).xpos, place_m))
         step_m, standoff = target_m - object_m, standoff_m(grasp.rotation)
         drive, off_m = drive_to(target_m, standoff), float(np.hypot(*step_m[:2]))
         step_m[2] += CARRIED_M * np.clip((off_m - ALIGNED_M) / 0.04, 0.0, 1.0)
         if step_m[2] > HIGH_ENOUGH_M:  # first lift it over the others
             step_m[:2], drive = 0.0, np.zeros(2)
-        elif is_far(target_m, standoff):
+        elif is_far(target_m, standoff) or abs(target_m[1]) > ASIDE_M:  # the base does the rest
             step_m[:2] = (standoff, 0.0) - gripper_m[:2]
-        return Motion(step_to(gripper_m + step_m, gripper_m), drive, grasp.rotation)
+        ahead = SO3.from_y_radians(grasp.rotation.as_rpy_radians().pitch)
+        return Motion(step_to(gripper_m + step_m, gripper_m), drive, ahead)
 
 
 def _places(world: KitchenWorld) -> dict[str, np.ndarray]:
@@ -91,14 +95,23 @@ def _free_m(place: np.ndarray, goal: str, places: Mapping[str, np.ndarray]) -> f
     return float(min(np.hypot(*(place - there)) for there in others))
 
 
-def _beside(start: InitialState, places: Mapping[str, np.ndarray]) -> np.ndarray:
-    """Return where to put the object: of the places that are free the one nearest to where it began."""
+def _beside(
+    start: InitialState, places: Mapping[str, np.ndarray], base_m: np.ndarray
+) -> tuple[np.ndarray, float]:
+    """Return where to put the object, (2,), and how free that is: of the freest the nearest to its start.
+
+    base_m: (2,), where the robot stands. Its gripper comes from there, so that the way must be free, too.
+    """
     moved, other = start.goal.split(NEAR)
-    candidates = places[other] + BESIDE_M * DIRECTIONS
-    began = np.array(start.objects_m[moved][:2])
+    ahead_x, ahead_y = ahead = (places[other] - base_m) / np.hypot(*(places[other] - base_m))
+    candidates = places[other] + BESIDE_M * DIRECTIONS @ np.array([ahead, (-ahead_y, ahead_x)])
     free_m = [
-        min(FREE_M, _free_m(place, start.goal, places)) * (place[0] > COUNTER_FRONT_X_M + 0.06)
+        min(
+            FREE_M, *(_free_m(place - back_m * ahead, start.goal, places) for back_m in (0, PALM_M))
+        )
+        * (place[0] > COUNTER_FRONT_X_M + 0.06)
         for place in candidates
     ]
-    away_m = np.hypot(*(candidates - began).T)
-    return candidates[np.lexsort((away_m, -np.round(free_m, 2)))[0]]
+    away_m = np.hypot(*(candidates - start.objects_m[moved][:2]).T)
+    best = np.lexsort((away_m, -np.round(free_m, 2)))[0]
+    return candidates[best], free_m[best]
