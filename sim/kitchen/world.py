@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import mujoco
@@ -25,9 +25,9 @@ class InitialState:
 
     goal: str
     """What the instruction names."""
-    objects_m: dict[str, tuple[float, ...]]
+    objects_m: Mapping[str, tuple[float, ...]]
     """Where each joint that a task places begins, by its name. Free bodies, whose joint has their name: x y z
-    in the world, m, with a quaternion w x y z unless they stand upright. Drawers: how far they are out, m."""
+    in the world, m, and a quaternion w x y z unless they stand upright. Drawers: how far they are out, m."""
     base_pose: np.ndarray
     """(3,): x (m), y (m) and yaw (rad) of the robot's base in the world."""
     gripper_m: np.ndarray

@@ -20,10 +20,8 @@ STANDS_OUT_M = (0.12, 0.25)
 """How far a drawer stands out that is to be closed, and every second one that is not named."""
 PULLED_OUT_M = 0.20
 """The expert pulls a drawer out this far."""
-LEVEL_M = 0.04
-"""The gripper goes in when its height is off that of the handle by less."""
-CLEAR_M = 0.08
-"""Until then it stays this far before all handles."""
+LEVEL_M, CLEAR_M = 0.04, 0.08
+"""Until the gripper is as high as the right handle, but for the first, it stays that far before all."""
 
 
 class Drawer(GroupTask):
@@ -39,12 +37,12 @@ class Drawer(GroupTask):
     def sample(self, rng: np.random.Generator) -> InitialState:
         goal = str(rng.choice(self.goals))
         verb, named = self.names(goal)
-        out_m = {name: rng.uniform(*STANDS_OUT_M) * rng.integers(2) for name in DRAWER_Z_M}
-        out_m[named] = rng.uniform(*STANDS_OUT_M) if verb == "close" else 0.0
+        out_m = {name: float(rng.uniform(*STANDS_OUT_M) * rng.integers(2)) for name in DRAWER_Z_M}
+        out_m[named] = float(rng.uniform(*STANDS_OUT_M)) if verb == "close" else 0.0
         base = base_facing(rng, HANDLE_X_M - max(out_m.values()), CHEST_POSITION_M[1])
         start = lay_household(rng, str(rng.choice(list(HOUSEHOLD))))
-        drawers_m = {f"drawer_{name}": (float(value),) for name, value in out_m.items()}
-        return replace(start, goal=goal, objects_m=start.objects_m | drawers_m, base_pose=base)
+        places_m = {**start.objects_m, **{f"drawer_{name}": (out_m[name],) for name in out_m}}
+        return replace(start, goal=goal, objects_m=places_m, base_pose=base)
 
     def predicate(self, world: KitchenWorld) -> bool:
         verb, drawer = self.names(world.start.goal)
@@ -62,16 +60,14 @@ class Drawer(GroupTask):
     def carry(self, world: KitchenWorld) -> Motion:
         """Drive with the handle; before, bring the gripper to its height in front of all that stands out."""
         verb, drawer = self.names(world.start.goal)
-        robot, gripper_m = world.controller, world.controller.gripper_pose()[0]
         if self.grasp(world):
-            target_m = PULLED_OUT_M if verb == "open" else 0.0
-            forward_m_s = np.clip(2.0 * (pulled_m(world, drawer) - target_m), -0.2, 0.2)
-            return Motion(base=np.array([forward_m_s, 0.0]))
-        handles_m = {
-            name: robot.to_base_frame(world.data.site(f"handle_{name}").xpos) for name in DRAWER_Z_M
-        }
-        nearest_m = min(handle[0] for handle in handles_m.values())
-        waiting_m = np.array([*WAITING_M[:2], handles_m[drawer][2]])
-        ahead_m = nearest_m - CLEAR_M - max(gripper_m[0], WAITING_M[0])
-        drive = np.minimum(drive_to(handles_m[drawer]), (max(1.5 * ahead_m, -0.2), np.inf))
-        return Motion(step_to(waiting_m, gripper_m), drive)
+            to_go_m = pulled_m(world, drawer) - (PULLED_OUT_M if verb == "open" else 0.0)
+            return Motion(base=np.array([np.clip(2.0 * to_go_m, -0.2, 0.2), 0.0]))
+        robot, gripper_m = world.controller, world.controller.gripper_pose()[0]
+        sites = {name: world.data.site(f"handle_{name}") for name in DRAWER_Z_M}
+        handles_m = {name: robot.to_base_frame(site.xpos) for name, site in sites.items()}
+        room_m = min(handle[0] for handle in handles_m.values()) - max(gripper_m[0], WAITING_M[0])
+        drive = drive_to(handles_m[drawer])
+        drive[0] = min(drive[0], max(1.5 * (room_m - CLEAR_M), -0.2))
+        target_m = np.array([*WAITING_M[:2], handles_m[drawer][2]])
+        return Motion(step_to(target_m, gripper_m), drive)

@@ -39,6 +39,11 @@ class GroupTask(Task):
     max_ticks = 120
     add_to_scene = staticmethod(add_household)
 
+    def is_lost(self, world: KitchenWorld) -> bool:
+        """Return whether an object that the goal names has fallen from the counter."""
+        named = HOUSEHOLD.keys() & set(self.names(world.start.goal))
+        return any(world.data.body(name).xpos[2] < COUNTER_TOP_Z_M for name in named)
+
 
 def lay_household(
     rng: np.random.Generator, goal: str, rotations: Mapping[str, SO3] | None = None

@@ -6,22 +6,17 @@ import numpy as np
 from mink import SO3
 
 from ttm.sim.kitchen.objects import HOUSEHOLD
-from ttm.sim.kitchen.scene import COUNTER_FRONT_X_M, COUNTER_TOP_Z_M
 from ttm.sim.kitchen.world import InitialState, KitchenWorld, both_fingers_touch
-from ttm.sim.tasks.groups import GroupTask, lay_household
+from ttm.sim.tasks.groups import GroupTask, above_rest_m, lay_household
 from ttm.sim.tasks.motions import WAITING_M, drive_to, is_far, step_to
 from ttm.sim.tasks.task import Motion
 
-LYING_RAD = np.radians(70)
-"""An object lies if it leans by more than this; one that leans on another does not lie."""
-RISE_M = 0.015
-"""Its middle is higher by no more than this than where it lies flat."""
+LYING_RAD, RISE_M = np.radians(70), 0.015
+"""An object lies if it leans by more, and is no higher above its rest. One that leans on another does not."""
 BELOW_TOP_M, LEAST_M = 0.03, 0.065
 """The expert pushes an object so far below its top, but no nearer to the counter than that."""
-BEFORE_M, BEYOND_M = 0.10, 0.10
-"""The expert lines up so far before the object, and then pushes this far."""
-IN_LINE_M = (0.02, 0.04)
-"""To the side, and in height."""
+PUSH_M, IN_LINE_M = 0.10, (0.02, 0.04)
+"""It lines up so far before the object, to the side and in height, and then pushes as far beyond."""
 EDGEWISE = SO3.from_x_radians(np.pi / 2)
 """The gripper pushes with one finger above the other, so that they do not close around what it pushes."""
 
@@ -38,14 +33,10 @@ class KnockOver(GroupTask):
 
     def predicate(self, world: KitchenWorld) -> bool:
         """Return whether the object lies on the counter."""
-        body, item = world.data.body(world.start.goal), HOUSEHOLD[world.start.goal]
-        low = body.xpos[2] - COUNTER_TOP_Z_M < max(item.half_m) + RISE_M
-        lies = low and body.xpos[0] > COUNTER_FRONT_X_M and abs(body.xmat[8]) < np.cos(LYING_RAD)
-        return bool(lies) and not both_fingers_touch(world, world.start.goal)
-
-    def is_lost(self, world: KitchenWorld) -> bool:
-        """Return whether the object has fallen from the counter."""
-        return bool(world.data.body(world.start.goal).xpos[2] < COUNTER_TOP_Z_M)
+        goal = world.start.goal
+        leans = abs(world.data.body(goal).xmat[8]) < np.cos(LYING_RAD)
+        low = abs(above_rest_m(world, goal)) < RISE_M
+        return bool(leans) and low and not both_fingers_touch(world, goal)
 
     def grasp(self, world: KitchenWorld) -> None:
         """Hold nothing."""
@@ -55,12 +46,11 @@ class KnockOver(GroupTask):
         if self.predicate(world):
             return Motion(np.array([-0.02, 0.0, 0.02]), rotation=EDGEWISE, closed=True)
         robot, gripper_m = world.controller, world.controller.gripper_pose()[0]
-        body = world.data.body(world.start.goal)
-        half_m = HOUSEHOLD[world.start.goal].height_m / 2
+        body, half_m = world.data.body(world.start.goal), HOUSEHOLD[world.start.goal].height_m / 2
         above_m = max(half_m - BELOW_TOP_M, LEAST_M - half_m)
         point_m = robot.to_base_frame(body.xpos + above_m * body.xmat.reshape(3, 3)[:, 2])
         in_line = (np.abs(point_m - gripper_m)[1:] < IN_LINE_M).all()
-        target_m = point_m + np.array([BEYOND_M if in_line else -BEFORE_M, 0.0, 0.0])
+        target_m = point_m + np.array([PUSH_M if in_line else -PUSH_M, 0.0, 0.0])
         if is_far(point_m):
             target_m = np.array([*WAITING_M[:2], max(point_m[2], WAITING_M[2])])
         return Motion(step_to(target_m, gripper_m), drive_to(point_m), EDGEWISE, closed=True)

@@ -9,7 +9,7 @@ import numpy as np
 from mink import SO3
 
 from ttm.sim.kitchen.objects import HOUSEHOLD
-from ttm.sim.kitchen.scene import COUNTER_FRONT_X_M, COUNTER_TOP_Z_M
+from ttm.sim.kitchen.scene import COUNTER_FRONT_X_M
 from ttm.sim.kitchen.world import InitialState, KitchenWorld, robot_touches
 from ttm.sim.tasks.groups import GroupTask, above_rest_m, hold, lay_household
 from ttm.sim.tasks.motions import drive_to, is_far, standoff_m, step_to
@@ -59,10 +59,6 @@ class MoveNear(GroupTask):
         near_m = GAP_M + HOUSEHOLD[moved].half_m[1] + HOUSEHOLD[other].half_m[1]
         near = away_m < min(near_m, _free_m(places[other], world.start.goal, places))
         return bool(near and abs(above_rest_m(world, moved)) < RESTS_M)
-
-    def is_lost(self, world: KitchenWorld) -> bool:
-        names = self.names(world.start.goal)
-        return any(world.data.body(name).xpos[2] < COUNTER_TOP_Z_M for name in names)
 
     def grasp(self, world: KitchenWorld) -> Grasp | None:
         return None if self._is_set_down(world) else hold(world, self.names(world.start.goal)[0])
