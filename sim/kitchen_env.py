@@ -9,7 +9,6 @@ from typing import Any
 import gymnasium
 import mujoco
 import numpy as np
-from mink import SO3
 
 from ttm.policy.errors import UserError, require_choice
 from ttm.sim.environment import EXECUTED, HELD
@@ -20,9 +19,9 @@ from ttm.sim.kitchen.variation import DIMENSIONS
 from ttm.sim.kitchen.view import MujocoRobotView
 from ttm.sim.kitchen.world import InitialState, KitchenWorld, both_fingers_touch
 from ttm.sim.tasks.memory.cue import OPTIONS, CueState, CueTask, start_of
-from ttm.sim.tasks.motions import TURNED_RAD, reach, turn_to
+from ttm.sim.tasks.motions import TURNED_RAD, reach
 from ttm.sim.tasks.table import TASKS, instructions_of, load_task, task_groups
-from ttm.sim.tasks.task import Grasp, Motion, Task
+from ttm.sim.tasks.task import Motion, Task
 
 CAMERAS = {
     "head": fetch.SCENE_PREFIX + fetch.HEAD_CAMERA,
@@ -67,21 +66,19 @@ class KitchenExpert:
             motion = self.task.carry(self.world)
             return motion, motion.closed
         grasp_m = self.world.controller.to_base_frame(grasp.point_m)
-        pose = self.world.controller.gripper_pose()
-        closed = self._closed_on(grasp, grasp_m, *pose)
+        gripper_m, rotation = self.world.controller.gripper_pose()
+        away_m = grasp.rotation.inverse().apply(grasp_m - gripper_m)
+        to_turn_rad = float(np.linalg.norm((grasp.rotation.inverse() @ rotation).log()))
+        closed = self._closed_on(np.abs(away_m), to_turn_rad)
         if closed and both_fingers_touch(self.world, grasp.body):
             return self.task.carry(self.world), closed
-        return reach(grasp, grasp_m, *pose), closed
+        return reach(grasp, grasp_m, gripper_m, to_turn_rad), closed
 
-    def _closed_on(
-        self, grasp: Grasp, grasp_m: np.ndarray, gripper_m: np.ndarray, rotation: SO3
-    ) -> bool:
+    def _closed_on(self, away_m: np.ndarray, to_turn_rad: float) -> bool:
         """Return whether to close: when the grasp lies between the fingers, and as long as it is near."""
-        away_m = np.abs(grasp.rotation.inverse().apply(grasp_m - gripper_m))
         if self.world.controller.gripper_opening() < 0.95:  # it is closing
             return bool((away_m < (0.035, 0.03, 0.05)).all())
-        turned = turn_to(grasp, rotation) < TURNED_RAD
-        return turned and bool((away_m < (0.015, 0.015, 0.025)).all())
+        return to_turn_rad < TURNED_RAD and bool((away_m < (0.015, 0.015, 0.025)).all())
 
 
 class KitchenEnv(gymnasium.Env[dict[str, np.ndarray], np.ndarray]):

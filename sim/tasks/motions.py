@@ -102,14 +102,13 @@ def step_to(target_m: np.ndarray, gripper_m: np.ndarray) -> np.ndarray:
     return step_m * min(1.0, MAX_STEP_M / max(float(np.linalg.norm(step_m)), 1e-9))
 
 
-def reach(grasp: Grasp, grasp_m: np.ndarray, gripper_m: np.ndarray, rotation: SO3) -> Motion:
+def reach(grasp: Grasp, grasp_m: np.ndarray, gripper_m: np.ndarray, to_turn_rad: float) -> Motion:
     """Return a tick's way to a grasp: the gripper moves in the nearer it is to its line, as in a funnel.
 
-    grasp_m: the grasp's point; gripper_m, rotation: the gripper's pose.
+    grasp_m: its point; to_turn_rad: how far the gripper is turned from how it is to hold.
     """
-    away_m, to_turn = grasp.rotation.inverse().apply(grasp_m - gripper_m), turn_to(grasp, rotation)
-    off_line_m = float(np.hypot(*away_m[1:]))
-    entered = np.clip(1.0 - (off_line_m - 0.012) / 0.03, 0.0, 1.0) * (to_turn < TURNED_RAD)
+    off_line_m = float(np.hypot(*grasp.rotation.inverse().apply(grasp_m - gripper_m)[1:]))
+    entered = np.clip(1.0 - (off_line_m - 0.012) / 0.03, 0.0, 1.0) * (to_turn_rad < TURNED_RAD)
     target_m = grasp_m - grasp.rotation.apply(np.array([RETREAT_M * (1.0 - entered), 0.0, 0.0]))
     distance_m = standoff_m(grasp.rotation)
     ahead = distance_m == STANDOFF_M
@@ -119,11 +118,6 @@ def reach(grasp: Grasp, grasp_m: np.ndarray, gripper_m: np.ndarray, rotation: SO
         target_m = np.array([x_m, y_m, z_m])
     target_m[0] = np.clip(target_m[0], *((0.77, np.inf) if ahead else REACH_DOWN_M))
     return Motion(step_to(target_m, gripper_m), drive_to(grasp_m, distance_m), grasp.rotation)
-
-
-def turn_to(grasp: Grasp, rotation: SO3) -> float:
-    """Return by how much the gripper, which has this rotation, is turned from the grasp's, rad."""
-    return float(np.linalg.norm((grasp.rotation.inverse() @ rotation).log()))
 
 
 def grasp_upright(world: KitchenWorld, body: str, height_m: float) -> Grasp:
