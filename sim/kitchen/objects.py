@@ -99,7 +99,7 @@ AROUND, ROWS, COLUMNS = 24, 32, 192
 """Sides of a ring; height of the texture between two rings and its width, in pixels."""
 TURN, CORNERS = np.linspace(0, 2 * np.pi, AROUND + 1), np.linspace(0, 4, AROUND + 1)
 ROUND = 3, np.cos(TURN), np.sin(TURN)
-OUTLINES = {
+OUTLINES: dict[str, Any] = {
     "box": (4, *(np.interp(CORNERS, range(5), x) for x in ((1, 1, -1, -1, 1), (-1, 1, 1, -1, -1)))),
     "bag": (2, np.sin(TURN) * np.abs(np.sin(TURN)), -np.cos(TURN)),
 }
@@ -150,19 +150,19 @@ class HouseholdObject:
 HOUSEHOLD = {row.attrib["name"]: HouseholdObject(**row.attrib) for row in TABLE.iter("object")}
 
 
-def add_household(spec: mujoco.MjSpec) -> None:
+def add_household(scene: mujoco.MjSpec) -> None:
     """Put all of `HOUSEHOLD` in the place of `OBJECTS`, each a body with a free joint of its name.
 
     What rests is not simulated (`mjENBL_SLEEP`), so that many objects take no more time than few.
     """
-    spec.option.enableflags |= mujoco.mjtEnableBit.mjENBL_SLEEP
+    scene.option.enableflags |= mujoco.mjtEnableBit.mjENBL_SLEEP
     for name in OBJECTS:
-        spec.delete(spec.body(name))
-    solid, decor = spec.find_default("object"), spec.find_default("decor")
+        scene.delete(scene.body(name))
+    solid, decor = scene.find_default("object"), scene.find_default("decor")
     for name, item in HOUSEHOLD.items():
-        body = spec.worldbody.add_body(name=name)
+        body = scene.worldbody.add_body(name=name)
         body.add_joint(solid, name=name)
-        _add_look(spec, item)
+        _add_look(scene, item)
         body.add_geom(decor, type=mujoco.mjtGeom.mjGEOM_MESH, meshname=name).material = name
         for primitive in _solids(item):
             geom = body.add_geom(solid, condim=6, mass=0.15, group=HIDDEN_GROUP, **primitive)
