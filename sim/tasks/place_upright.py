@@ -38,11 +38,12 @@ class PlaceUpright(GroupTask):
 
     def predicate(self, world: KitchenWorld) -> bool:
         """Return whether the object stands on the counter and the robot has let go of it."""
-        return self._stands(world) and not robot_touches(world, world.start.goal)
+        low = abs(above_rest_m(world, world.start.goal)) < STANDING_M
+        return low and self._is_upright(world) and not robot_touches(world, world.start.goal)
 
     def grasp(self, world: KitchenWorld) -> Grasp | None:
         """Hold it from above, so that the gripper points ahead once it stands."""
-        if self._stands(world):
+        if self._is_down(world):
             return None
         goal, (bottom_m, up) = world.start.goal, self._axis(world)
         height_m = min(GRASP_HEIGHT_M, PORTION * HOUSEHOLD[goal].height_m)
@@ -53,7 +54,7 @@ class PlaceUpright(GroupTask):
 
     def carry(self, world: KitchenWorld) -> Motion:
         """Lift and turn it up, lower it, let go, and back off."""
-        if self._stands(world):
+        if self._is_down(world):
             return Motion(np.array([-0.02, 0.0, 0.0]))
         (bottom_m, up), (gripper_m, rotation) = self._axis(world), world.controller.gripper_pose()
         to_gripper = rotation.inverse() @ SO3.from_z_radians(-world.controller.base_pose()[2])
@@ -72,6 +73,10 @@ class PlaceUpright(GroupTask):
         up = body.xmat.reshape(3, 3)[:, 2]
         return body.xpos - HOUSEHOLD[world.start.goal].height_m / 2 * up, up
 
-    def _stands(self, world: KitchenWorld) -> bool:
-        low = abs(above_rest_m(world, world.start.goal)) < STANDING_M
-        return low and bool(self._axis(world)[1][2] > np.cos(UPRIGHT_RAD))
+    def _is_upright(self, world: KitchenWorld) -> bool:
+        return bool(self._axis(world)[1][2] > np.cos(UPRIGHT_RAD))
+
+    def _is_down(self, world: KitchenWorld) -> bool:
+        """Return whether to let go: it stands, or it is held so low that the gripper meets the counter."""
+        low = above_rest_m(world, world.start.goal) < STANDING_M
+        return self._is_upright(world) and (low or robot_touches(world, "counter"))
