@@ -68,6 +68,7 @@ class PolicyEnv(Protocol):
     - `resting_action()` returns the action (A,) that leaves the robot where it is, if that is not zeros.
     - `task_groups`, a mapping of names to tuples of tasks. Commands take the name of a group wherever
       they take that of a task. The group "all" is otherwise every task.
+    - `paraphrases`, a mapping of instructions to tuples of other words for them, which no demonstration has.
     - `variations`, the names of what can vary beside the initial state, such as "light". The options of
       `reset` may then hold `vary`, a dict of such names to levels from 0 (as without) to 3 (most). How
       much varies is drawn from the seed, and leaves the initial state as it is.
@@ -175,6 +176,7 @@ class EnvFacts:
     has_expert: bool
     task_groups: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     variations: tuple[str, ...] = ()
+    paraphrases: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def choose(self, tasks: str | Sequence[str]) -> list[str]:
         """Return the tasks that the name of a task or of a group, several of them, or "all" stand for.
@@ -221,12 +223,14 @@ class EnvFacts:
 def inspect_env(name: str) -> EnvFacts:
     """Make the environment of that Gymnasium ID, and return what it says of itself."""
     with closing(make_env(name)) as env:
-        groups = env.get_wrapper_attr("task_groups") if env.has_wrapper_attr("task_groups") else {}
-        groups = {group: tuple(tasks) for group, tasks in groups.items()}
-        has_expert = env.has_wrapper_attr("expert")
-        varies = env.has_wrapper_attr("variations")
-        variations = tuple(env.get_wrapper_attr("variations")) if varies else ()
-        return EnvFacts(name, spec_of(env), tasks_of(env), has_expert, groups, variations)
+
+        def optional(member: str) -> Any:
+            return env.get_wrapper_attr(member) if env.has_wrapper_attr(member) else {}
+
+        groups = {group: tuple(tasks) for group, tasks in optional("task_groups").items()}
+        has_expert, variations = env.has_wrapper_attr("expert"), tuple(optional("variations"))
+        facts = name, spec_of(env), tasks_of(env), has_expert, groups, variations
+        return EnvFacts(*facts, optional("paraphrases"))
 
 
 def choose_task(

@@ -108,7 +108,7 @@ class EvaluateCommand:
     """Gymnasium ID of the environment, with the module that registers it if need be, such as
     my_package:MyEnv-v0. See ttm.sim.environment.PolicyEnv for what it must have."""
     episodes: int = 50
-    """Initial states for each task."""
+    """Initial states for each task; 0 lists instructions and paraphrases instead, in instructions.txt."""
     workers: int | None = None
     """Processes that share the episodes, by default one for each core that may be used; each needs about
     1 GB of memory."""
@@ -138,8 +138,10 @@ class EvaluateCommand:
 
     def run(self) -> int:
         """Evaluate, write result.json, report.html and the videos, and print the rates."""
-        require_at_least(1, options(self, "episodes", "workers", "max_ticks"))
-        require_at_least(0, options(self, "videos", "first_seed"))
+        require_at_least(1, options(self, "workers", "max_ticks"))
+        require_at_least(0, options(self, "episodes", "videos", "first_seed"))
+        if not self.episodes:
+            return self._list_instructions(inspect_env(self.env))
         varied = inspect_env(self.env).variants(self.vary) if self.vary else ("",)
         conditions = conditions_of(
             self.gap,
@@ -172,6 +174,18 @@ class EvaluateCommand:
             print("\n".join(map(str, entries[0].evaluation.tasks.values())))
         page = write_report(self.out / "report.html", f"Evaluation in {self.env}", entries)
         print(f"report: {page}")
+        return 0
+
+    def _list_instructions(self, facts: EnvFacts) -> int:
+        """Write the tasks' instructions, one a line with its paraphrases, and print how many there are."""
+        texts = {name: facts.tasks[name] for name in facts.choose(self.task)}
+        all_texts = list(dict.fromkeys(text for each in texts.values() for text in each))
+        lines = ["\t".join([text, *facts.paraphrases.get(text, ())]) for text in all_texts]
+        self.out.mkdir(parents=True, exist_ok=True)
+        (self.out / "instructions.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
+        for name, each in texts.items():
+            print(f"{name}: {len(each)} instructions, such as '{each[-1]}'")
+        print(f"{len(all_texts)} in {self.out / 'instructions.txt'}")
         return 0
 
 

@@ -19,7 +19,7 @@ from ttm.sim.kitchen.variation import DIMENSIONS
 from ttm.sim.kitchen.view import MujocoRobotView
 from ttm.sim.kitchen.world import InitialState, KitchenWorld, both_fingers_touch
 from ttm.sim.tasks.memory.cue import OPTIONS, CueState, CueTask, start_of
-from ttm.sim.tasks.motions import drive_to, reach
+from ttm.sim.tasks.motions import TURNED_RAD, reach
 from ttm.sim.tasks.table import TASKS, instructions_of, load_task, task_groups
 from ttm.sim.tasks.task import Motion, Task
 
@@ -28,6 +28,8 @@ CAMERAS = {
     "wrist": fetch.SCENE_PREFIX + fetch.WRIST_CAMERA,
 }
 """The cameras of the policy's spec, and their names in the scene."""
+TURN_RAD = 0.1
+"""The expert turns the gripper by no more than this about each axis in one tick."""
 GRIPPER = SPEC.action_slices["gripper"]
 HOLD_TICKS = 3
 """An episode succeeds once its predicate has held for this many ticks in a row (0.6 s)."""
@@ -53,7 +55,7 @@ class KitchenExpert:
         motion, closed = self._motion()
         limits_m = SPEC.actions[0]
         step_m = np.clip(motion.translation_m, limits_m.low, limits_m.high)
-        turn = np.clip(0.5 * rotation.inverse().log(), -0.1, 0.1)
+        turn = np.clip(0.5 * (motion.rotation @ rotation.inverse()).log(), -TURN_RAD, TURN_RAD)
         action = [*step_m, *turn, float(not closed), *motion.base, float(self.world.success)]
         return np.array(action, np.float32)
 
@@ -61,21 +63,22 @@ class KitchenExpert:
         """Return how to move, and whether to close the gripper."""
         grasp = self.task.grasp(self.world)
         if grasp is None:
-            return self.task.carry(self.world), False
+            motion = self.task.carry(self.world)
+            return motion, motion.closed
         grasp_m = self.world.controller.to_base_frame(grasp.point_m)
-        gripper_m, _ = self.world.controller.gripper_pose()
-        closed = self._closed_on(grasp_m, gripper_m)
+        gripper_m, rotation = self.world.controller.gripper_pose()
+        away_m = grasp.rotation.inverse().apply(grasp_m - gripper_m)
+        to_turn_rad = float(np.linalg.norm((grasp.rotation.inverse() @ rotation).log()))
+        closed = self._closed_on(np.abs(away_m), to_turn_rad)
         if closed and both_fingers_touch(self.world, grasp.body):
             return self.task.carry(self.world), closed
-        step_m = reach(grasp_m, gripper_m, grasp.waiting_z_m)
-        return Motion(step_m, drive_to(grasp_m)), closed
+        return reach(grasp, grasp_m, gripper_m, to_turn_rad), closed
 
-    def _closed_on(self, grasp_m: np.ndarray, gripper_m: np.ndarray) -> bool:
+    def _closed_on(self, away_m: np.ndarray, to_turn_rad: float) -> bool:
         """Return whether to close: when the grasp lies between the fingers, and as long as it is near."""
-        away_m = np.abs(grasp_m - gripper_m)
-        closing = self.world.controller.gripper_opening() < 0.95
-        tolerance_m = np.array([0.035, 0.03, 0.05]) if closing else np.array([0.015, 0.015, 0.025])
-        return bool((away_m < tolerance_m).all())
+        if self.world.controller.gripper_opening() < 0.95:  # it is closing
+            return bool((away_m < (0.035, 0.03, 0.05)).all())
+        return to_turn_rad < TURNED_RAD and bool((away_m < (0.015, 0.015, 0.025)).all())
 
 
 class KitchenEnv(gymnasium.Env[dict[str, np.ndarray], np.ndarray]):
@@ -118,6 +121,13 @@ class KitchenEnv(gymnasium.Env[dict[str, np.ndarray], np.ndarray]):
     @property
     def tasks(self) -> dict[str, tuple[str, ...]]:
         return {name: instructions_of(name) for name in TASKS}
+
+    @property
+    def paraphrases(self) -> dict[str, tuple[str, ...]]:
+        tasks = map(load_task, TASKS)
+        return {
+            task.instruction(goal): task.rewordings(goal) for task in tasks for goal in task.goals
+        }
 
     @property
     def variations(self) -> tuple[str, ...]:
@@ -175,9 +185,10 @@ class KitchenEnv(gymnasium.Env[dict[str, np.ndarray], np.ndarray]):
                 f"the instruction of '{self._task_name}'", wanted, self.task.instructions
             )
         self.world.variation.begin(options.get("vary", {}), self.np_random)
-        self.world.begin(self._sample(options))
-        while wanted not in (None, self.instruction):
-            self.world.begin(self._sample(options))
+        start = self._sample(options)
+        while wanted not in (None, self.task.instruction(start.goal)):
+            start = self._sample(options)
+        self.world.begin(start)
         self._held_ticks = self._lost_ticks = self._free_ticks = self._paused_ticks = 0
         self._executed = self.world.start.stand_still()
         self._choice: str | None = None

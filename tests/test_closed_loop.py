@@ -8,7 +8,8 @@ import pytest
 from ttm.policy import PolicyRunner
 from ttm.policy.spec import default_checkpoint
 from ttm.sim import KitchenEnv
-from ttm.sim.kitchen.scene import COUNTER_TOP_Z_M, OBJECTS
+from ttm.sim.kitchen.objects import OBJECTS
+from ttm.sim.kitchen.scene import COUNTER_TOP_Z_M
 from ttm.sim.kitchen.spec import SPEC
 from ttm.sim.tasks.motions import LIFT_M
 from ttm.sim.tasks.table import SKILL_NAMES

@@ -6,14 +6,12 @@ import mujoco
 import numpy as np
 import numpy.typing as npt
 
+from ttm.sim.kitchen.objects import BOX, CAPSULE, CYLINDER, ELLIPSOID, HIDDEN_GROUP
 from ttm.sim.kitchen.rendering import no_rendering
-from ttm.sim.kitchen.scene import BOX, CYLINDER
 from ttm.sim.kitchen.spec import FRAME_PX
 
 MARGIN = 1e-3
 """The view is taken this much wider than it is, relatively, since the renderer rounds to float32."""
-HIDDEN_GROUP = 5
-"""A group of geoms that MuJoCo does not draw by default."""
 OF_MODEL = (
     "geom_group", "geom_matid", "geom_rgba", "geom_size", "mat_rgba", "mat_emission", "site_group",
     "site_rgba", "site_size", "light_active", "light_ambient", "light_diffuse", "cam_fovy",
@@ -25,7 +23,6 @@ OF_DATA = (
 )  # fmt: skip
 """Fields of the simulator's state that MuJoCo draws with its default options."""
 SUN = 0  # the light that casts shadows in pictures for people
-SPHERE, CAPSULE = mujoco.mjtGeom.mjGEOM_ELLIPSOID, mujoco.mjtGeom.mjGEOM_CAPSULE
 STEEL, PAPER, COFFEE = (0.75, 0.76, 0.78), (0.95, 0.93, 0.86), (0.25, 0.14, 0.07)
 YELLOW, GREEN, PURPLE = (0.95, 0.78, 0.10), (0.10, 0.52, 0.18), (0.48, 0.16, 0.60)
 DETAILS = {
@@ -35,7 +32,8 @@ DETAILS = {
         (BOX, (0.009, 0.004, 0.001), (-0.006, 0, 0.0685), (0.5, 0.5, 0.52)),
     ),
     "green bottle": (
-        (SPHERE, (0.03, 0.03, 0.035), (0, 0, 0.04), GREEN), (CYLINDER, (0.0303, 0.03), (0, 0, -0.04), PAPER),
+        (ELLIPSOID, (0.03, 0.03, 0.035), (0, 0, 0.04), GREEN),
+        (CYLINDER, (0.0303, 0.03), (0, 0, -0.04), PAPER),
         (CYLINDER, (0.0306, 0.01), (0, 0, -0.04), GREEN), (CYLINDER, (0.0155, 0.01), (0, 0, 0.094), STEEL),
     ),
     "blue box": (
@@ -99,6 +97,7 @@ class Cameras:
 
     def __init__(self, model: mujoco.MjModel, data: mujoco.MjData):
         self._model, self._data = model, data
+        self._plain = mujoco.mj_name2id(model, mujoco.mjtObj.mjOBJ_BODY, next(iter(DETAILS))) >= 0
         self._renderers: dict[tuple[int, int], mujoco.Renderer] = {}
         self._last: dict[tuple[str, int, int], tuple[bytes, np.ndarray]] = {}
         self._renderer(FRAME_PX, FRAME_PX)
@@ -126,7 +125,7 @@ class Cameras:
         renderer.update_scene(self._data, camera)
         self._model.light_castshadow[SUN] = False
         scene = renderer.scene
-        for name, parts in DETAILS.items():
+        for name, parts in DETAILS.items() if self._plain else ():
             body = self._data.body(name)
             rotation = body.xmat.reshape(3, 3)
             for kind, size, place, rgb in parts:

@@ -85,7 +85,7 @@ class FetchController:
         def actuators(joints: Sequence[str]) -> np.ndarray:
             return np.array([model.actuator(fetch.SCENE_PREFIX + name).id for name in joints])
 
-        still = ("torso_lift_joint", "head_tilt_joint")
+        still = ("torso_lift_joint", "head_pan_joint", "head_tilt_joint")
         self._arm_q, self._arm_u = positions(ARM_JOINTS), actuators(ARM_JOINTS)
         self._base_q, self._base_u = positions(fetch.BASE_JOINTS), actuators(fetch.BASE_JOINTS)
         self._finger_q = positions(fetch.FINGER_JOINTS)
@@ -101,12 +101,16 @@ class FetchController:
         self._base_command = np.zeros(2)
 
     def place(
-        self, base_x_y_yaw: np.ndarray, gripper_m: np.ndarray, grip_m: float | None = None
+        self,
+        base_x_y_yaw: np.ndarray,
+        gripper_m: np.ndarray,
+        grip_m: float | None = None,
+        head_rad: tuple[float, float] = (0.0, fetch.HEAD_TILT_RAD),
     ) -> None:
         """Put the robot where an episode starts.
 
         base_x_y_yaw: (3,) m, m, rad in the world; gripper_m: (3,) in the base frame; grip_m: how far
-        each finger is from the middle, m, or None for open fingers.
+        each finger is from the middle, m, or None for open fingers; head_rad: pan and tilt.
         """
         start, forward = np.array(READY_JOINTS_RAD), mink.SO3.identity()
         joints = self.kinematics.solve(start, gripper_m, forward, iterations=40)
@@ -115,7 +119,7 @@ class FetchController:
         qpos[self._arm_q] = ctrl[self._arm_u] = joints
         finger_m = fetch.FINGER_TRAVEL_M if grip_m is None else grip_m
         qpos[self._finger_q] = ctrl[self._finger_u] = finger_m
-        qpos[self._still_q] = ctrl[self._still_u] = (fetch.TORSO_HEIGHT_M, fetch.HEAD_TILT_RAD)
+        qpos[self._still_q] = ctrl[self._still_u] = (fetch.TORSO_HEIGHT_M, *head_rad)
         self._arm_from = self._arm_to = joints
         mujoco.mj_forward(self.model, self.data)
         self.target_position_m, self.target_rotation = self.gripper_pose()

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 import mujoco
 
 from ttm.policy.errors import UserError
 from ttm.sim.kitchen.fetch import add_fetch
+from ttm.sim.kitchen.objects import BOX, OBJECTS, Vector, add_object
 
 KITCHEN_XML = Path(__file__).parents[1] / "assets" / "kitchen.xml"
 COUNTER_TOP_Z_M = 0.78
@@ -25,35 +25,6 @@ DRAWER_FRONT_X_M = 1.09
 DRAWER_Z_M = {"top": 0.83, "middle": 0.69, "bottom": 0.55}
 HANDLE_X_M = 1.025
 """Where a closed drawer's handle stands: 6.5 cm in front of it, so that the fingers close behind it."""
-
-BOX, CYLINDER = mujoco.mjtGeom.mjGEOM_BOX, mujoco.mjtGeom.mjGEOM_CYLINDER
-Vector = tuple[float, ...]
-
-
-@dataclass(frozen=True)
-class KitchenObject:
-    """An object that may stand on the counter."""
-
-    name: str
-    shape: str
-    radius_m: float
-    """Half its width at the height at which the gripper holds it."""
-    height_m: float
-    """Its full height."""
-    rgba: tuple[float, float, float, float]
-    mass_kg: float = 0.15
-
-
-OBJECTS = {
-    item.name: item
-    for item in (
-        KitchenObject("red can", "cylinder", 0.031, 0.13, (0.82, 0.10, 0.10, 1)),
-        KitchenObject("green bottle", "bottle", 0.030, 0.20, (0.10, 0.52, 0.18, 1)),
-        KitchenObject("blue box", "box", 0.028, 0.15, (0.12, 0.25, 0.80, 1)),
-        KitchenObject("yellow mug", "mug", 0.034, 0.12, (0.95, 0.78, 0.10, 1)),
-        KitchenObject("purple jar", "jar", 0.033, 0.14, (0.48, 0.16, 0.60, 1)),
-    )
-}
 
 
 def robotics_assets() -> Path:
@@ -82,7 +53,7 @@ def build_kitchen(add_to_scene: Callable[[mujoco.MjSpec], None]) -> mujoco.MjSpe
     for name, height_m in DRAWER_Z_M.items():
         _add_drawer(spec, name, height_m)
     for item in OBJECTS.values():
-        _add_object(spec, item)
+        add_object(spec, item)
     add_fetch(spec, fetch_xml())
     add_to_scene(spec)
     return spec
@@ -109,31 +80,3 @@ def _add_drawer(spec: mujoco.MjSpec, name: str, height_m: float) -> None:
         size = (abs(bar_x) / 2 - 0.006, 0.008, 0.006)
         box((bar_x / 2 - 0.006, 0, 0.039 * end), size, "handle", "pull")
     body.add_site(name=f"handle_{name}", pos=(bar_x, 0, 0))
-
-
-def _add_object(spec: mujoco.MjSpec, item: KitchenObject) -> None:
-    """Add one object, with the body's origin at half its height."""
-    object_class = spec.find_default("object")
-    body = spec.worldbody.add_body(name=item.name)
-    body.add_joint(object_class, name=item.name)
-
-    def part(
-        kind: mujoco.mjtGeom, size: Vector, pos: Vector, mass_kg: float, rgba: Vector = item.rgba
-    ) -> None:
-        size = (*size, 0, 0)[:3]
-        body.add_geom(object_class, type=kind, size=size, pos=pos, mass=mass_kg, rgba=rgba)
-
-    radius_m, height_m, mass_kg = item.radius_m, item.height_m, item.mass_kg
-    if item.shape == "box":
-        part(BOX, (radius_m, radius_m, height_m / 2), (0, 0, 0), mass_kg)
-    elif item.shape == "bottle":
-        part(CYLINDER, (radius_m, 0.35 * height_m), (0, 0, -0.15 * height_m), mass_kg)
-        part(CYLINDER, (0.45 * radius_m, 0.15 * height_m), (0, 0, 0.35 * height_m), 0.02)
-    elif item.shape == "jar":
-        part(CYLINDER, (radius_m, 0.42 * height_m), (0, 0, -0.08 * height_m), mass_kg)
-        lid, above = (0.9 * radius_m, 0.08 * height_m), (0, 0, 0.42 * height_m)
-        part(CYLINDER, lid, above, 0.02, (0.9, 0.9, 0.88, 1))
-    else:
-        part(CYLINDER, (radius_m, height_m / 2), (0, 0, 0), mass_kg)
-    if item.shape == "mug":
-        part(BOX, (0.012, 0.005, 0.03), (radius_m + 0.01, 0, 0), 0.01)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import mujoco
@@ -25,14 +25,17 @@ class InitialState:
 
     goal: str
     """What the instruction names."""
-    objects_m: dict[str, tuple[float, float, float]]
-    """Position of each free body in the world, m, by the name of the body and its joint."""
+    objects_m: Mapping[str, tuple[float, ...]]
+    """Where each joint that a task places begins, by its name. Free bodies, whose joint has their name: x y z
+    in the world, m, and a quaternion w x y z unless they stand upright. Drawers: how far they are out, m."""
     base_pose: np.ndarray
     """(3,): x (m), y (m) and yaw (rad) of the robot's base in the world."""
     gripper_m: np.ndarray
     """(3,): position of the gripper in the base frame, m."""
     grip_m: float | None = None
     """How far each finger is from the middle, m, around what it holds. None: it is open and empty."""
+    head_rad: tuple[float, float] = (0.0, fetch.HEAD_TILT_RAD)
+    """How far the head is turned to the left, and down."""
 
     @property
     def opening(self) -> float:
@@ -81,9 +84,10 @@ class KitchenWorld:
         """Place the robot and all objects for a new episode, and let them settle for one tick."""
         mujoco.mj_resetData(self.model, self.data)
         self.start, self.tick, self.ticks, self.notes, self.success = start, 0, 0, [], False
-        for name, position_m in start.objects_m.items():
-            self.data.joint(name).qpos[:] = (*position_m, 1, 0, 0, 0)
-        self.controller.place(start.base_pose, start.gripper_m, start.grip_m)
+        for name, place in start.objects_m.items():
+            qpos = self.data.joint(name).qpos
+            qpos[:] = (*place, 1, 0, 0, 0)[: qpos.size]
+        self.controller.place(start.base_pose, start.gripper_m, start.grip_m, start.head_rad)
         self._advance(np.zeros(3), np.zeros(3), start.opening, np.zeros(2))
         self.data.time = 0.0
         mujoco.mj_getState(self.model, self.data, self._first_state, HELD_STATE)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
+from mink import SO3
 
 from ttm.sim.kitchen.controller import READY_POSITION_M
-from ttm.sim.kitchen.scene import COUNTER_FRONT_X_M, COUNTER_TOP_Z_M, OBJECTS
+from ttm.sim.kitchen.objects import OBJECTS
+from ttm.sim.kitchen.scene import COUNTER_FRONT_X_M, COUNTER_TOP_Z_M
 from ttm.sim.kitchen.world import KitchenWorld
 from ttm.sim.tasks.task import Grasp, Motion, Task
 
@@ -19,6 +21,10 @@ RETREAT_M = 0.11
 """The gripper lines up this far short of the grasp before it moves in."""
 WAITING_M = (0.79, 0.0, 0.80)
 """Where the gripper is kept while the robot drives; the last value is the lowest height."""
+STANDOFF_DOWN_M, WAITING_DOWN_M, REACH_DOWN_M = 0.72, (0.72, 0.0, 0.92), (0.71, 0.74)
+"""The same for a gripper that points down, and the range of its x, in which the arm can turn it up."""
+TURNED_RAD = 0.25
+"""The gripper moves in and closes when it is turned less than this from how it is to hold."""
 
 LIFT_M = 0.06
 """An object counts as picked up when it hangs this far above where it stood on the counter."""
@@ -73,16 +79,21 @@ def gripper_start(rng: np.random.Generator) -> np.ndarray:
 # Driving up to a point and reaching for it. All points are (3,) in m in the base frame.
 
 
-def drive_to(point_m: np.ndarray) -> np.ndarray:
+def standoff_m(rotation: SO3) -> float:
+    """Return how far ahead of the base the gripper works when it is turned so, ahead or down."""
+    return STANDOFF_M if rotation.as_matrix()[0, 0] > 0.5 else STANDOFF_DOWN_M
+
+
+def drive_to(point_m: np.ndarray, distance_m: float = STANDOFF_M) -> np.ndarray:
     """Return the base's command (2,), m/s and rad/s, that brings the point before the arm."""
     bearing_rad = np.arctan2(point_m[1], point_m[0])
-    forward_m_s = np.clip(1.5 * (point_m[0] - STANDOFF_M), -0.25, 0.35)
+    forward_m_s = np.clip(1.5 * (point_m[0] - distance_m), -0.25, 0.35)
     return np.array([forward_m_s, np.clip(2.0 * bearing_rad, -0.6, 0.6)])
 
 
-def is_far(point_m: np.ndarray) -> bool:
+def is_far(point_m: np.ndarray, distance_m: float = STANDOFF_M) -> bool:
     """Return whether the robot must still drive before the arm can reach the point."""
-    return bool(point_m[0] > STANDOFF_M + 0.15)
+    return bool(point_m[0] > distance_m + 0.15)
 
 
 def step_to(target_m: np.ndarray, gripper_m: np.ndarray) -> np.ndarray:
@@ -91,22 +102,22 @@ def step_to(target_m: np.ndarray, gripper_m: np.ndarray) -> np.ndarray:
     return step_m * min(1.0, MAX_STEP_M / max(float(np.linalg.norm(step_m)), 1e-9))
 
 
-def reach(
-    grasp_m: np.ndarray, gripper_m: np.ndarray, waiting_z_m: float | None = None
-) -> np.ndarray:
-    """Return a step (3,) m that moves the gripper in the nearer it is to the grasp's line, as in a funnel.
+def reach(grasp: Grasp, grasp_m: np.ndarray, gripper_m: np.ndarray, to_turn_rad: float) -> Motion:
+    """Return a tick's way to a grasp: the gripper moves in the nearer it is to its line, as in a funnel.
 
-    waiting_z_m: see `ttm.sim.tasks.task.Grasp`.
+    grasp_m: its point; to_turn_rad: how far the gripper is turned from how it is to hold.
     """
-    off_line_m = float(np.hypot(*(grasp_m - gripper_m)[1:]))
-    entered = np.clip(1.0 - (off_line_m - 0.012) / 0.03, 0.0, 1.0)
-    target_m = grasp_m - np.array([RETREAT_M * (1.0 - entered), 0.0, 0.0])
-    if is_far(grasp_m):  # while the robot still drives, take only the height
-        x_m, y_m, z_m = WAITING_M
-        z_m = max(grasp_m[2], z_m) if waiting_z_m is None else waiting_z_m
+    off_line_m = float(np.hypot(*grasp.rotation.inverse().apply(grasp_m - gripper_m)[1:]))
+    entered = np.clip(1.0 - (off_line_m - 0.012) / 0.03, 0.0, 1.0) * (to_turn_rad < TURNED_RAD)
+    target_m = grasp_m - grasp.rotation.apply(np.array([RETREAT_M * (1.0 - entered), 0.0, 0.0]))
+    distance_m = standoff_m(grasp.rotation)
+    ahead = distance_m == STANDOFF_M
+    if is_far(grasp_m, distance_m):  # while the robot still drives, take only the height
+        x_m, y_m, z_m = WAITING_M if ahead else WAITING_DOWN_M
+        z_m = max(grasp_m[2], z_m) if grasp.waiting_z_m is None else grasp.waiting_z_m
         target_m = np.array([x_m, y_m, z_m])
-    target_m[0] = max(target_m[0], 0.77)
-    return step_to(target_m, gripper_m)
+    target_m[0] = np.clip(target_m[0], *((0.77, np.inf) if ahead else REACH_DOWN_M))
+    return Motion(step_to(target_m, gripper_m), drive_to(grasp_m, distance_m), grasp.rotation)
 
 
 def grasp_upright(world: KitchenWorld, body: str, height_m: float) -> Grasp:
@@ -114,6 +125,14 @@ def grasp_upright(world: KitchenWorld, body: str, height_m: float) -> Grasp:
     x_m, y_m, z_m = world.data.body(body).xpos
     bottom_z_m = float(z_m) - height_m / 2
     return Grasp(np.array([x_m, y_m, bottom_z_m + GRASP_HEIGHT_M]), body)
+
+
+def rise(world: KitchenWorld, grasp: Grasp) -> Motion:
+    """Lift straight up what the gripper holds."""
+    gripper_m, _ = world.controller.gripper_pose()
+    rise_m = COUNTER_TOP_Z_M + GRASP_HEIGHT_M + LIFT_HEIGHT_M - gripper_m[2]
+    step_m = np.clip(0.7 * rise_m, -MAX_STEP_M, MAX_STEP_M)
+    return Motion(np.array([0.0, 0.0, step_m]), rotation=grasp.rotation)
 
 
 class LiftTask(Task):
@@ -133,10 +152,7 @@ class LiftTask(Task):
         return grasp_upright(world, *self.body_to_lift(world))
 
     def carry(self, world: KitchenWorld) -> Motion:
-        gripper_m, _ = world.controller.gripper_pose()
-        rise_m = COUNTER_TOP_Z_M + GRASP_HEIGHT_M + LIFT_HEIGHT_M - gripper_m[2]
-        step_m = np.clip(0.7 * rise_m, -MAX_STEP_M, MAX_STEP_M)
-        return Motion(translation_m=np.array([0.0, 0.0, step_m]))
+        return rise(world, self.grasp(world))
 
 
 def pulled_m(world: KitchenWorld, drawer: str) -> float:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from ttm.sim.kitchen.scene import COUNTER_FRONT_X_M, OBJECTS
+from ttm.sim.kitchen.objects import OBJECTS
+from ttm.sim.kitchen.scene import COUNTER_FRONT_X_M
 from ttm.sim.kitchen.world import InitialState
 from ttm.sim.tasks.motions import LiftTask, base_facing, gripper_start, lay_objects
 

@@ -18,54 +18,43 @@ class TaskEntry:
     """One line of the table."""
 
     where: str
-    """The task's class as `module:class`."""
+    """The task's class as `module:class`; a module of this folder begins with a dot."""
     description: str
     """What the task asks for, for help texts."""
     suite: str = "skills"
-    """The suite that the task belongs to: "skills", which need no memory, or "memory"."""
+    """The suite that the task belongs to: "skills", which need no memory, "groups", or "memory"."""
 
 
 TASKS: dict[str, TaskEntry] = {
-    "pick": TaskEntry("ttm.sim.tasks.pick:Pick", "pick up a named object"),
-    "open_drawer": TaskEntry("ttm.sim.tasks.open_drawer:OpenDrawer", "open a named drawer"),
-    "side_shown": TaskEntry(
-        "ttm.sim.tasks.memory.side_shown:SideShown", "pick on the side that was shown", "memory"
-    ),
-    "colour_shown": TaskEntry(
-        "ttm.sim.tasks.memory.colour_shown:ColourShown", "pick the colour that was shown", "memory"
-    ),
-    "shape_shown": TaskEntry(
-        "ttm.sim.tasks.memory.shape_shown:ShapeShown", "pick the shape that was shown", "memory"
-    ),
-    "count": TaskEntry(
-        "ttm.sim.tasks.memory.count:Count", "open the drawer that blinks counted", "memory"
-    ),
-    "take_back": TaskEntry(
-        "ttm.sim.tasks.memory.take_back:TakeBack", "put an object where it stood", "memory"
-    ),
-    "sequence": TaskEntry(
-        "ttm.sim.tasks.memory.sequence:Sequence", "touch three in the order shown", "memory"
-    ),
-    "shell": TaskEntry(
-        "ttm.sim.tasks.memory.shell:Shell", "lift the cup that hides the ball", "memory"
-    ),
-    "search": TaskEntry(
-        "ttm.sim.tasks.memory.search:Search", "open the drawer not searched yet", "memory"
-    ),
-}
+    "pick": TaskEntry(".pick:Pick", "pick up a named object"),
+    "open_drawer": TaskEntry(".open_drawer:OpenDrawer", "open a named drawer"),
+    "pick_object": TaskEntry(".pick_object:PickObject", "pick up a household object", "groups"),
+    "drawer": TaskEntry(".drawer:Drawer", "open or close a named drawer", "groups"),
+    "knock_over": TaskEntry(".knock_over:KnockOver", "knock a household object over", "groups"),
+    "place_upright": TaskEntry(".place_upright:PlaceUpright", "place a lying object upright", "groups"),
+    "move_near": TaskEntry(".move_near:MoveNear", "move a household object near another", "groups"),
+    "side_shown": TaskEntry(".memory.side_shown:SideShown", "pick on the side that was shown", "memory"),
+    "colour_shown": TaskEntry(".memory.colour_shown:ColourShown", "pick the colour that was shown", "memory"),
+    "shape_shown": TaskEntry(".memory.shape_shown:ShapeShown", "pick the shape that was shown", "memory"),
+    "count": TaskEntry(".memory.count:Count", "open the drawer that blinks counted", "memory"),
+    "take_back": TaskEntry(".memory.take_back:TakeBack", "put an object where it stood", "memory"),
+    "sequence": TaskEntry(".memory.sequence:Sequence", "touch three in the order shown", "memory"),
+    "shell": TaskEntry(".memory.shell:Shell", "lift the cup that hides the ball", "memory"),
+    "search": TaskEntry(".memory.search:Search", "open the drawer not searched yet", "memory"),
+}  # fmt: skip
+
+
+def _names(suite: str) -> tuple[str, ...]:
+    return tuple(name for name, task in TASKS.items() if task.suite == suite)
+
 
 TASK_NAMES = tuple(TASKS)
-SKILL_NAMES = tuple(name for name, task in TASKS.items() if task.suite == "skills")
-MEMORY_NAMES = tuple(name for name, task in TASKS.items() if task.suite == "memory")
+SKILL_NAMES, GROUP_NAMES, MEMORY_NAMES = map(_names, ("skills", "groups", "memory"))
 
 
 def task_groups() -> dict[str, tuple[str, ...]]:
     """Return the words of commands that stand for several tasks, and the names of these."""
-    suites = {"all": "skills", "memory": "memory"}
-    return {
-        word: tuple(name for name, task in TASKS.items() if task.suite == suite)
-        for word, suite in suites.items()
-    }
+    return {"all": _names("skills"), "groups": _names("groups"), "memory": _names("memory")}
 
 
 # For help texts.
@@ -81,7 +70,7 @@ def load_task(name: str) -> Any:
     """
     require_choice("task", name, TASKS)
     module, _, class_name = TASKS[name].where.partition(":")
-    return getattr(import_module(module), class_name)()
+    return getattr(import_module(module, __package__), class_name)()
 
 
 def instructions_of(name: str) -> tuple[str, ...]:

@@ -6,13 +6,18 @@ A numbered initial state is a seed. The same number always gives the same initia
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
 import mujoco
 import numpy as np
+from mink import SO3
 
 from ttm.sim.kitchen.world import InitialState, KitchenWorld
+
+NEAR = " near "
+"""What joins the names of a goal that has two."""
 
 
 @dataclass(frozen=True)
@@ -25,6 +30,8 @@ class Grasp:
     """The body that both fingers must touch."""
     waiting_z_m: float | None = None
     """The gripper's height while the robot drives up, m. None: about that of the grasp."""
+    rotation: SO3 = field(default_factory=SO3.identity)
+    """That of the gripper in the base frame, which moves in along its x axis. The default points ahead."""
 
 
 @dataclass(frozen=True)
@@ -35,6 +42,10 @@ class Motion:
     """(3,): displacement of the gripper in the base frame, m."""
     base: np.ndarray = field(default_factory=lambda: np.zeros(2))
     """(2,): forward speed (m/s) and yaw rate (rad/s) of the base."""
+    rotation: SO3 = field(default_factory=SO3.identity)
+    """Towards which the gripper turns, in the base frame. The default points ahead."""
+    closed: bool = False
+    """Whether the gripper closes although it is to hold nothing."""
 
 
 class Task(ABC):
@@ -45,14 +56,24 @@ class Task(ABC):
     """
 
     template: ClassVar[str]
-    """The instruction, with `{}` where the goal's name is inserted."""
+    """The instruction, with `{}` where the goal's name, or each of its names, is inserted."""
+    paraphrases: ClassVar[tuple[str, ...]] = ()
+    """Other words for the template, which evaluations alone use."""
     goals: ClassVar[tuple[str, ...]]
     """The names that `InitialState.goal` may take."""
     max_ticks: ClassVar[int] = 100
     """The number of ticks (0.2 s each) after which an episode is cut off."""
 
+    def names(self, goal: str) -> Sequence[str]:
+        """Return what a goal consists of, for the template."""
+        return goal.split(NEAR)
+
     def instruction(self, goal: str) -> str:
-        return self.template.format(goal)
+        return self.template.format(*self.names(goal))
+
+    def rewordings(self, goal: str) -> tuple[str, ...]:
+        """Return the instruction in the words of each of `paraphrases`."""
+        return tuple(other.format(*self.names(goal)) for other in self.paraphrases)
 
     @property
     def instructions(self) -> tuple[str, ...]:

@@ -6,7 +6,8 @@ from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import replace
 
-from ttm.sim.kitchen.scene import DRAWER_Z_M, OBJECTS
+from ttm.sim.kitchen.objects import OBJECTS
+from ttm.sim.kitchen.scene import DRAWER_Z_M
 from ttm.sim.kitchen.world import KitchenWorld
 from ttm.sim.tasks.memory import cue
 from ttm.sim.tasks.memory.content import RowState

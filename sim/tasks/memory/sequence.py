@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ttm.sim.kitchen.scene import COUNTER_FRONT_X_M, OBJECTS
+from ttm.sim.kitchen.objects import OBJECTS
+from ttm.sim.kitchen.scene import COUNTER_FRONT_X_M
 from ttm.sim.kitchen.world import KitchenWorld, robot_touches
 from ttm.sim.tasks.memory import content, cue
 from ttm.sim.tasks.motions import grasp_upright

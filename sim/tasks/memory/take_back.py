@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import mujoco
 import numpy as np
 
-from ttm.sim.kitchen.scene import COUNTER_FRONT_X_M, COUNTER_TOP_Z_M, OBJECTS
+from ttm.sim.kitchen.objects import OBJECTS
+from ttm.sim.kitchen.scene import COUNTER_FRONT_X_M, COUNTER_TOP_Z_M
 from ttm.sim.kitchen.world import KitchenWorld
 from ttm.sim.tasks.memory import cue
 from ttm.sim.tasks.motions import (

@@ -15,7 +15,7 @@ from ttm.sim.kitchen_env import LOST_TICKS
 from ttm.sim.tasks.memory.content import ContentState
 from ttm.sim.tasks.memory.cue import GAPS, MOST_BLANK, OPTIONS, CueTask
 from ttm.sim.tasks.memory.sequence import SequenceState
-from ttm.sim.tasks.table import MEMORY_NAMES, SKILL_NAMES, load_task
+from ttm.sim.tasks.table import GROUP_NAMES, MEMORY_NAMES, SKILL_NAMES, load_task
 
 KEYS = {"go", "gap", "choice", "choices", "right_choice"}
 CONTENT = ("colour_shown", "shape_shown", "sequence")
@@ -231,5 +231,9 @@ def test_the_expert_follows_the_cue_and_not_its_decoys(env: KitchenEnv) -> None:
 
 
 def test_words_for_several_tasks(env: KitchenEnv) -> None:
-    assert env.task_groups == {"all": SKILL_NAMES, "memory": MEMORY_NAMES}
+    assert env.task_groups == {
+        "all": SKILL_NAMES,
+        "groups": GROUP_NAMES,
+        "memory": MEMORY_NAMES,
+    }
     assert tuple(env.tasks) == TASK_NAMES

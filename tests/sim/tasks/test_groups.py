@@ -1,0 +1,184 @@
+"""The groups of skills: household objects, initial states, instructions; `pick_object` and `move_near`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import gymnasium
+import mujoco
+import numpy as np
+import pytest
+from gymnasium.utils.env_checker import check_env
+
+from ttm.sim import KitchenEnv
+from ttm.sim.evaluation import EvaluateCommand
+from ttm.sim.kitchen import fetch
+from ttm.sim.kitchen.objects import HOUSEHOLD
+from ttm.sim.kitchen.scene import COUNTER_TOP_Z_M
+from ttm.sim.kitchen.spec import SPEC
+from ttm.sim.kitchen.world import both_fingers_touch
+from ttm.sim.tasks.groups import above_rest_m
+from ttm.sim.tasks.table import GROUP_NAMES, TASKS, instructions_of, load_task
+from ttm.sim.tasks.task import NEAR
+
+
+@pytest.fixture(scope="module")
+def env() -> Iterator[KitchenEnv]:
+    made = KitchenEnv("pick_object")
+    yield made
+    made.close()
+
+
+def test_objects_differ_and_fit_into_the_gripper() -> None:
+    assert len(HOUSEHOLD) >= 17
+    assert len({item.kind for item in HOUSEHOLD.values()}) >= 8
+    looks = {(item.shape, item.rings_m.tobytes(), str(item.labels)) for item in HOUSEHOLD.values()}
+    assert len(looks) == len(HOUSEHOLD)
+    assert max(item.half_m[1] for item in HOUSEHOLD.values()) < fetch.FINGER_TRAVEL_M - 0.01
+    for item in HOUSEHOLD.values():
+        assert any(item.is_like(other) for other in HOUSEHOLD.values() if other is not item)
+
+
+def test_objects_rest_as_they_were_put(env: KitchenEnv) -> None:
+    env.reset(seed=0)
+    still = env.world.start.stand_still()
+    for _ in range(5):
+        env.step(still)
+    for name, (*place_m, w, x, y, z) in env.world.start.objects_m.items():
+        body = env.data.body(name)
+        assert body.xpos == pytest.approx(place_m, abs=0.004), name
+        assert abs(body.xquat @ (w, x, y, z)) > 0.999, name
+
+
+def test_the_groups_share_one_scene_which_others_do_not_see(env: KitchenEnv) -> None:
+    scenes = {type(load_task(name)).add_to_scene for name in GROUP_NAMES}
+    assert len(scenes) == 1
+    for name in set(TASKS) - set(GROUP_NAMES):
+        assert type(load_task(name)).add_to_scene not in scenes
+    bodies = {env.model.body(i).name for i in range(env.model.nbody)}
+    assert bodies >= HOUSEHOLD.keys()
+    assert "red can" not in bodies
+
+
+@pytest.mark.parametrize("name", ["pick_object", "move_near"])
+def test_initial_states_have_other_objects_one_of_them_alike(name: str) -> None:
+    task, numbers, lying = load_task(name), set(), set()
+    for seed in range(40):
+        start = task.sample(np.random.default_rng(seed))
+        on_counter = {each: pose for each, pose in start.objects_m.items() if pose[0] > 0}
+        numbers.add(len(on_counter))
+        first, *_ = named = task.names(start.goal)
+        assert on_counter.keys() > set(named)
+        others = [HOUSEHOLD[each] for each in HOUSEHOLD if each not in named]
+        if any(map(HOUSEHOLD[first].is_like, others)):
+            assert any(item.is_like(HOUSEHOLD[first]) for item in others if item.name in on_counter)
+        places = np.array([pose[:2] for pose in on_counter.values()])
+        gaps_m = np.hypot(*(places[:, None] - places[None]).transpose(2, 0, 1))
+        assert gaps_m[~np.eye(len(places), dtype=bool)].min() > 0.09
+        lying |= {
+            abs(pose[5]) > 0.3 for each, pose in on_counter.items() if HOUSEHOLD[each].topples
+        }
+    assert numbers == {4, 5, 6, 7, 8}
+    assert lying == {True, False}
+
+
+def test_the_head_looks_elsewhere_in_each_episode(env: KitchenEnv) -> None:
+    poses = []
+    for seed in range(3):
+        env.reset(seed=seed)
+        joints = [env.data.joint(f"{fetch.PREFIX}head_{way}_joint") for way in ("pan", "tilt")]
+        poses.append([float(joint.qpos[0]) for joint in joints])
+        assert poses[-1] == pytest.approx(env.world.start.head_rad, abs=0.01)
+    assert np.ptp(poses, axis=0).min() > 0.01
+
+
+def test_there_are_as_many_instructions_as_in_the_paper(tmp_path: Path) -> None:
+    """They are listed by one command, with two paraphrases each, which are no instructions themselves."""
+    assert EvaluateCommand(out=tmp_path, task="groups", episodes=0).run() == 0
+    lines = (tmp_path / "instructions.txt").read_text("utf-8").splitlines()
+    rows = [line.split("\t") for line in lines]
+    assert len(rows) >= 551
+    assert [row[0] for row in rows] == [
+        text for name in GROUP_NAMES for text in instructions_of(name)
+    ]
+    assert {len(row) for row in rows} == {3}
+    words = [text for row in rows for text in row]
+    assert len(set(words)) == len(words)
+
+
+@pytest.mark.filterwarnings("ignore:.*observation space (minimum|maximum) value is")
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("task", ["pick_object", "move_near"])
+def test_gymnasiums_checker_passes(task: str) -> None:
+    made = gymnasium.make("ttm/Kitchen-v0", task=task)
+    check_env(made.unwrapped)
+    made.close()
+
+
+@pytest.mark.parametrize("task", ["pick_object", "move_near"])
+def test_the_same_seed_gives_the_same_episode(env: KitchenEnv, task: str) -> None:
+    def episode() -> list[np.ndarray]:
+        first, _ = env.reset(seed=5, options={"task": task, "vary": {"camera": 1, "noise": 1}})
+        expert = env.expert()
+        return [first["head"], *(env.step(expert.action())[0]["head"] for _ in range(16))]
+
+    assert all(map(np.array_equal, episode(), episode()))
+
+
+@pytest.mark.parametrize("name", ["banana", "white bowl", "cereal box", "water bottle"])
+def test_the_expert_picks_what_is_asked_for(env: KitchenEnv, name: str) -> None:
+    options = {"task": "pick_object", "instruction": f"pick up the {name}"}
+    _, info = env.reset(seed=1, options=options)
+    assert info["instruction"] == options["instruction"]
+    assert run(env)
+    assert above_rest_m(env.world, name) > 0.05
+
+
+@pytest.mark.parametrize("task", ["pick_object", "move_near"])
+def test_the_expert_grasps_again_what_it_lost(env: KitchenEnv, task: str) -> None:
+    env.reset(seed=2, options={"task": task})
+    assert run(env, slips=2)
+
+
+@pytest.mark.parametrize(
+    ("away_m", "above_m", "third_m", "solved"),
+    [
+        (0.13, 0.0, 0.3, True),
+        (0.19, 0.0, 0.3, False),
+        (0.13, 0.05, 0.3, False),
+        (0.13, 0.0, 0.1, False),
+    ],
+)
+def test_near_is_on_the_counter_beside_it_and_nearer_than_others(
+    env: KitchenEnv, away_m: float, above_m: float, third_m: float, solved: bool
+) -> None:
+    env.reset(seed=0, options={"task": "move_near"})
+    env.world.start = replace(env.world.start, goal=NEAR.join(("cola can", "apple")))
+    assert env.instruction == "move the cola can near the apple"
+    for name in set(HOUSEHOLD) - {"cola can", "apple"}:
+        env.data.joint(name).qpos[:2] = (-4.0, 0.0)
+    for name, y_m, z_m in (("apple", 0, 0), ("cola can", away_m, above_m), ("pear", -third_m, 0)):
+        middle_m = COUNTER_TOP_Z_M + HOUSEHOLD[name].height_m / 2 + z_m
+        env.data.joint(name).qpos[:] = (1.2, 0.3 + y_m, middle_m, 1, 0, 0, 0)
+    mujoco.mj_forward(env.model, env.data)
+    assert env.task.predicate(env.world) == solved
+    assert not env.task.is_lost(env.world)
+    env.data.joint("cola can").qpos[2] = 0.1
+    mujoco.mj_forward(env.model, env.data)
+    assert env.task.is_lost(env.world)
+
+
+def run(env: KitchenEnv, slips: int = 0) -> bool:
+    """Return whether the expert solves the episode, though its gripper opens when it holds something."""
+    expert = env.expert()
+    while True:
+        action, grasp = expert.action(), env.task.grasp(env.world)
+        if slips and grasp is not None and both_fingers_touch(env.world, grasp.body):
+            action[SPEC.action_slices["gripper"]] = 1.0
+            slips -= 1
+        *_, terminated, truncated, _ = env.step(action)
+        if terminated or truncated:
+            assert not slips
+            return terminated
