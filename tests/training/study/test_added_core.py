@@ -16,6 +16,7 @@ from ttm.policy.cores.core import CoreState
 from ttm.training import cli
 from ttm.training.study import chunks as chunks_options
 from ttm.training.study import copy as copy_options
+from ttm.training.study import listops as listops_options
 from ttm.training.study.minigrid_study import equal_core
 
 
@@ -53,7 +54,7 @@ def _leaky_is_in_the_registry(monkeypatch: pytest.MonkeyPatch) -> None:
     names = (*registry.NAMES, "leaky")
     monkeypatch.setattr(registry, "CORES", {**registry.CORES, "leaky": entry})
     monkeypatch.setattr(registry, "NAMES", names)
-    for module in (copy_options, chunks_options):
+    for module in (copy_options, chunks_options, listops_options):
         monkeypatch.setattr(module, "CoreName", Literal[names])  # made of NAMES when it is imported
 
 
@@ -62,6 +63,7 @@ def _leaky_is_in_the_registry(monkeypatch: pytest.MonkeyPatch) -> None:
     [
         ("copy", "--lengths 3 --minutes 0.0001"),
         ("chunks", "--vocabularies 4 --steps 2"),
+        ("listops", "--samples 60 --held-out 20 --steps 2"),
     ],
 )
 def test_an_added_core_is_trained(study: str, quick: str, tmp_path: Path) -> None:
