@@ -194,9 +194,8 @@ def half_of_slots(now: Tensor, seen: Tensor, generator: torch.Generator | None =
 
 def recalling_size(policy: Policy) -> int:
     """Return C of `recalling`."""
-    content = isinstance(policy.sight, ContentMemory)
-    tokens = 2 * policy.sight.num_selectors if content else 1
-    return tokens * policy.config.width
+    slots = policy.sight.num_selectors if isinstance(policy.sight, ContentMemory) else None
+    return policy.config.width * (2 * slots if slots else 1)
 
 
 def lasting(ticks: Sequence[int], generator: torch.Generator | None = None) -> Tensor:
