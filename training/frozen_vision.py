@@ -146,9 +146,8 @@ def tick_codes(
 
     seen: of `EpisodeFeatures.seen`. These maps are projected on the leading principal components of
     their differences between ticks of one episode, and scaled: the differences of codes have
-    variance 1 in the first dimension, and in others the root of what they would have by that scale, so
-    that colours count which differ little from what they hide. What never changes within an episode, such
-    as the room, has no part in a code.
+    variance 1 in the first dimension. What never changes within an episode, such as the room, has no
+    part in a code.
 
     lengths: the ticks of each episode. C is `CODE_SIZE`, or less where the frames differ in fewer
     ways. Raises `UserError` if no frame differs from another one of its episode.
@@ -165,8 +164,7 @@ def tick_codes(
             "recall-weight needs frames that differ within an episode, and here none does; leave it out"
         )
     clear = scales > FAINTEST * scales[0]
-    scales = (scales[clear] * scales[0]).sqrt()
-    matrix = components[:, clear] / (scales / len(differences) ** 0.5)
+    matrix = components[:, clear] / (scales[0] / len(differences) ** 0.5)
     codes, start = torch.zeros(()), 0
     for store, rows in seen:
         maps = _pooled(store.maps)
