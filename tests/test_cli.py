@@ -178,7 +178,7 @@ def test_text_instead_of_a_checkpoint(run: Run, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "words",
     [
-        ("evaluate", "--episodes", 0, "--out", "o"),
+        ("evaluate", "--episodes", -1, "--out", "o"),
         ("evaluate", "--against", "nowhere", "--out", "o"),
         ("collect", "--episodes", 0, "--out", "o"),
         ("demo", "--demonstrations", 1),

@@ -88,7 +88,7 @@ from ttm.training.trainer import Trainer
 
 OURS_OPTIONS = (
     "write=ring", "read=attend", "process_memory=true", "write_outputs=false", "num_layers=1",
-    "process_size=4", "gate_max_ticks=1000", "sight=content",
+    "gate_max_ticks=1000", "sight=content",
 )  # fmt: skip
 """What ours differs in from the published machine."""
 COMMON = {

@@ -131,7 +131,7 @@ def test_all_around_the_memories_is_the_same_for_all(
 def test_cores_share_what_has_the_same_name_and_shape(
     first: dict[str, Weights], one: str, other: str, part: str
 ) -> None:
-    shared = common(first[one], first[other], "")
+    shared = common(first[one], first[other], "") - {"sight.sharpness"}  # no chance sets it
     assert any(part in name and name.endswith("weight") for name in shared)
     assert all(torch.equal(first[one][name], first[other][name]) for name in shared)
 
