@@ -48,6 +48,7 @@ table: $(CELLS:%=runs/table/%/evaluation/result.json)
 	$(BIN)/ttm compare $(^:/result.json=) --out runs/table
 
 runs/table/%/evaluation/result.json: | egl
+	$(if $(filter scratch vision frozen shipped,$(word 3,$(subst -, ,$*))),,$(error $*: give TASK-DEMONSTRATIONS-START-STEPS))
 	@set -e -- $(subst -, ,$*) && out=runs/table/$* data=demos/table/$$1 && \
 	$(BIN)/ttm collect --task $$1 --episodes $$2 --out $$data && \
 	$(BIN)/ttm train --data $$(ls $$data/*.hdf5 | head -n $$2) --out $$out --steps $$4 $($(word 3,$(subst -, ,$*))) \

@@ -20,6 +20,7 @@ from ttm.policy.config import ACTOR_HELP
 from ttm.policy.engines import cpu_threads
 from ttm.policy.errors import UserError, options, require_at_least
 from ttm.policy.execution import EXECUTION_HELP, NEWEST, make_execution
+from ttm.policy.files import write_atomically
 from ttm.policy.language import embed_instruction, not_trained_on
 from ttm.policy.memory_attention import has_token_memory
 from ttm.policy.runner import PolicyRunner
@@ -182,7 +183,7 @@ class EvaluateCommand:
         all_texts = list(dict.fromkeys(text for each in texts.values() for text in each))
         lines = ["\t".join([text, *facts.paraphrases.get(text, ())]) for text in all_texts]
         self.out.mkdir(parents=True, exist_ok=True)
-        (self.out / "instructions.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
+        write_atomically(self.out / "instructions.txt", "\n".join(lines) + "\n")
         for name, each in texts.items():
             print(f"{name}: {len(each)} instructions, such as '{each[-1]}'")
         print(f"{len(all_texts)} in {self.out / 'instructions.txt'}")

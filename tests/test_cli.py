@@ -14,10 +14,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from safetensors.numpy import save_file
 
 from ttm.datasets import EpisodeWriter
 from ttm.policy import PRESETS, CameraSpec, Policy, PolicySpec, save_checkpoint
 from ttm.policy.files import write_json
+from ttm.policy.spec import read_header
 from ttm.sim.evaluation import EvaluateCommand
 from ttm.sim.kitchen.spec import SPEC
 from ttm.training import cli
@@ -164,6 +166,16 @@ def test_checkpoint_of_another_robot_on_the_robot(run: Run, foreign_checkpoint: 
     assert_one_line_error(
         run("robot", "--sim", "--checkpoint", foreign_checkpoint), "other_arm", "fetch_kitchen"
     )
+
+
+def test_a_damaged_header_on_the_robot(run: Run, tmp_path: Path) -> None:
+    pytest.importorskip("rclpy")
+    path = tmp_path / "damaged.safetensors"
+    header = read_header("shipped")
+    for config in ("[]", "{"):
+        save_file({"x": np.zeros(1)}, path, {**header, "config": config})
+        result = run("robot", "--sim", "--checkpoint", path)
+        assert_one_line_error(result, "damaged.safetensors", "is damaged")
 
 
 def test_text_instead_of_a_checkpoint(run: Run, tmp_path: Path) -> None:

@@ -39,7 +39,7 @@ from ttm.sim.kitchen.spec import SPEC
 from ttm.sim.serve import PolicyServer, ServeCommand
 
 CAN, BOX = "pick up the red can", "pick up the blue box"
-TICKS = 300
+TICKS = 1000
 Serve = Callable[..., str]
 
 
@@ -98,20 +98,20 @@ def observation(rng: np.random.Generator) -> dict[str, np.ndarray]:
     return cameras | {name: value.astype(np.float32) for name, value in vectors.items()}
 
 
-def test_ticks_over_the_loopback_are_those_in_process_bit_for_bit(
+def test_a_thousand_ticks_over_the_loopback_are_those_in_process_bit_for_bit(
     serve: Serve, policy: Policy
 ) -> None:
     here, there = PolicyRunner(policy, engine="torch"), load_runner(serve(), SPEC)
     rng = np.random.default_rng(0)
     for tick in range(TICKS):
-        if tick % 120 == 0:
+        if tick % 400 == 0:
             for each in (here, there):
                 each.reset(CAN if tick else BOX)
         if tick % 7 == 3:  # what was done in place of the command, at some ticks
             did = rng.normal(0, 0.01, SPEC.action_size)
             for each in (here, there):
                 each.executed(did)
-        if tick == 150:
+        if tick == 500:
             for each in (here, there):
                 each.erase_memory()
         seen = observation(rng)

@@ -20,7 +20,7 @@ from tyro.conf import Suppress, arg
 
 from ttm.policy.errors import UserError
 from ttm.policy.execution import make_execution
-from ttm.policy.spec import SHIPPED, checkpoint_path, read_checkpoint_spec, read_header
+from ttm.policy.spec import SHIPPED, checkpoint_path, damaged, read_checkpoint_spec, read_header
 from ttm.sim.environment import choose_task, inspect_env, require_memory_tasks
 from ttm.training.config_file import config_path, read_config
 from ttm.training.robot.processes import (
@@ -225,8 +225,11 @@ def drive_simulation(
         if not given.actor:
             spec = read_checkpoint_spec(given.checkpoint)
             spec.require_compatible(facts.spec, theirs="the simulated robot", ours=given.checkpoint)
-            config = json.loads(read_header(given.checkpoint).get("config", "{}"))
-            make_execution(policy.execution, config.get("chunk", 1), spec.action_size)
+            try:
+                chunk = json.loads(read_header(given.checkpoint)["config"]).get("chunk", 1)
+            except (KeyError, ValueError, AttributeError) as error:
+                raise damaged(given.checkpoint, error) from error
+            make_execution(policy.execution, chunk, spec.action_size)
         task = choose_task(facts.name, facts.tasks, sim.task, sim.instruction, label="--task")
         if option := sim.condition.needs_memory_task:
             require_memory_tasks(sim.env, [task], option)

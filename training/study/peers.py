@@ -406,9 +406,7 @@ def run_limited(arguments: Sequence[str], out: Path, limit_s: float) -> tuple[fl
         usage = resource.getrusage(resource.RUSAGE_CHILDREN)
         return usage.ru_utime + usage.ru_stime
 
-    kernel = ctypes.CDLL(
-        None
-    )  # prctl(PR_SET_PDEATHSIG): the kernel ends a process when its parent is gone
+    kernel = ctypes.CDLL(None)  # prctl(PR_SET_PDEATHSIG) ends a process when its parent is gone
     hub, before = out.with_name("hub"), children_s()  # hub: the cache of Hugging Face's libraries
     own = {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "HF_HOME": str(hub)}
     with out.with_suffix(".log").open("wb") as log:
