@@ -57,9 +57,9 @@ class MemoryAttention:
     camera_weights: Mapping[str, Floats]
     """Camera -> (h, w, K): the weights of its K tokens on the cells of the feature map, of sum one each."""
     gates: Floats | None = None
-    """(J,), for a `ContentMemory` alone: how far each of its slots opened, 0 to 1."""
+    """(1,), for a `ContentMemory` alone: 1 where it was open, else 0."""
     looks: Floats | None = None
-    """(2, J, P), likewise: the weights of the P cells for what each slot wrote, and where it is found."""
+    """(1 + J, P), likewise: the weights of the P cells for what is written, and where each slot is found."""
 
     def shares(self, which: Which) -> dict[str, float]:
         """Return "memory", `sources` and, if written, "outputs" -> shares, of sum one."""
@@ -159,8 +159,9 @@ def _hooks(
     def finish(unit: nn.Module, args: tuple[Tensor, ...]) -> None:
         known: dict[str, Any] = {"memory_size": args[0].shape[1], "sources": sources}
         if content:
-            pieces["gates"] = content.gate(looks[0])[0].detach().cpu().numpy()
-            pieces["looks"] = torch.cat(looks).softmax(dim=-1).detach().cpu().numpy()
+            opened = content.surprise(looks[0])[0] > 0
+            pieces["gates"] = opened.float().detach().cpu().numpy()
+            pieces["looks"] = torch.cat(looks, dim=1)[0].softmax(dim=-1).detach().cpu().numpy()
             looks.clear()
         record._latest = MemoryAttention(**known, camera_weights=dict(cameras), **pieces)
 

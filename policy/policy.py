@@ -166,8 +166,8 @@ class Policy(nn.Module):
         if config.sight_tokens and config.sight == "colours":
             self.sight = SightMemory(width, config.sight_tokens, config.sight_cells)
         elif config.sight_tokens and self.vision is not None:
-            sizes_of_sight = self.vision.early_channels, config.language_size, config.sight_cells
-            self.sight = ContentMemory(width, config.sight_tokens, *sizes_of_sight)
+            channels, cells = self.vision.early_channels, config.sight_cells
+            self.sight = ContentMemory(width, config.sight_tokens, channels, cells)
         self.core = config.core.build(width, self.num_tokens)
         outputs = self.core.num_outputs
         self.action_head = build_action_head(predicted, outputs, width, config.head, config.chunk)
@@ -191,7 +191,7 @@ class Policy(nn.Module):
         sizes |= {vector.name: 1 for vector in self.spec.proprioception}
         sizes |= {PREVIOUS_ACTION: 1, INSTRUCTION: 1}
         if self.sight is not None:
-            sizes |= dict.fromkeys(SIGHT_SOURCES, self.sight.num_selectors)
+            sizes |= dict(zip(SIGHT_SOURCES, self.sight.group_sizes, strict=True))
         ends = np.cumsum(list(sizes.values())).tolist()
         return {name: slice(end - sizes[name], end) for name, end in zip(sizes, ends, strict=True)}
 
@@ -210,12 +210,9 @@ class Policy(nn.Module):
         # Embeddings have length 1. Scaled so, their values are of order 1.
         return self.language(language * self.config.embedding_size**0.5)
 
-    def encode(self, inputs: PolicyInputs, code: Tensor | None = None) -> Tensor:
-        """Return the tokens of all inputs but those of the sight memory, (B, T, N, D).
-
-        code: (B, E), that of the instruction, if it is known already.
-        """
-        code = self.instruction_code(inputs.language) if code is None else code
+    def encode(self, inputs: PolicyInputs) -> Tensor:
+        """Return the tokens of all inputs but those of the sight memory, (B, T, N, D)."""
+        code = self.instruction_code(inputs.language)
         if inputs.features is None:
             tokens = self._camera_tokens(inputs.images, code)
         else:
@@ -253,15 +250,10 @@ class Policy(nn.Module):
         inputs: PolicyInputs,
         state: CoreState | None = None,
         episode_start: Tensor | None = None,
-        repeats: Tensor | None = None,
     ) -> tuple[Tensor, CoreState]:
-        """Return all tokens of the core, (B, T, N, D), and the new memory of sight; see `forward`.
-
-        repeats: (B, T), for how many ticks each frame lasts in a `ContentMemory`; None for one each.
-        """
-        code = self.instruction_code(inputs.language)
-        encoded, colours = self.encode(inputs, code), self.colours(inputs)
-        return self._with_sight(encoded, colours, code, state, episode_start, repeats)
+        """Return all tokens of the core, (B, T, N, D), and the new memory of sight; see `forward`."""
+        encoded, colours = self.encode(inputs), self.colours(inputs)
+        return self._with_sight(encoded, colours, state, episode_start)
 
     def core_outputs(
         self, tokens: Tensor, state: CoreState | None = None, episode_start: Tensor | None = None
@@ -272,14 +264,13 @@ class Policy(nn.Module):
 
     def step(self, inputs: PolicyInputs, state: CoreState) -> tuple[Tensor, CoreState]:
         """Run one control tick: `inputs` with T = 1. Equals one tick of `forward`."""
-        code = self.instruction_code(inputs.language)
-        return self.step_encoded(self.encode(inputs, code), self.colours(inputs), state, code)
+        return self.step_encoded(self.encode(inputs), self.colours(inputs), state)
 
     def step_encoded(
-        self, encoded: Tensor, colours: FeatureMaps | None, state: CoreState, code: Tensor
+        self, encoded: Tensor, colours: FeatureMaps | None, state: CoreState
     ) -> tuple[Tensor, CoreState]:
-        """Run one control tick, given `encode`, `colours` and `instruction_code` for it; see `step`."""
-        tokens, sight = self._with_sight(encoded, colours, code, state)
+        """Run one control tick, given `encode` and `colours` for it; see `step`."""
+        tokens, sight = self._with_sight(encoded, colours, state)
         outputs, of_core = self.core.step(tokens[:, 0], without_sight(state))
         return self.action_head(outputs.unsqueeze(1)), of_core | sight
 
@@ -349,19 +340,13 @@ class Policy(nn.Module):
         self,
         encoded: Tensor,
         colours: FeatureMaps | None,
-        code: Tensor,
         state: CoreState | None,
         episode_start: Tensor | None = None,
-        repeats: Tensor | None = None,
     ) -> tuple[Tensor, CoreState]:
         if self.sight is None or colours is None:
             return encoded, {}
         memory = self.sight.initial_state(len(encoded)) if state is None else state
-        seen = colours.maps, colours.index, memory, episode_start
-        if isinstance(self.sight, ContentMemory):
-            more, memory = self.sight(*seen, code, repeats)
-        else:
-            more, memory = self.sight(*seen)
+        more, memory = self.sight(colours.maps, colours.index, memory, episode_start)
         return torch.cat([encoded, more], dim=2), memory
 
     def _camera_tokens(self, images: Mapping[str, Tensor], code: Tensor) -> list[Tensor]:

@@ -70,7 +70,12 @@ class SightMemory(nn.Module):
     @property
     def num_tokens(self) -> int:
         """3 J, the tokens that it makes at each tick."""
-        return len(SOURCES) * self.num_selectors
+        return sum(self.group_sizes)
+
+    @property
+    def group_sizes(self) -> tuple[int, int, int]:
+        """The tokens of each of `SOURCES` at each tick."""
+        return (self.num_selectors,) * 3
 
     def initial_state(self, batch_size: int) -> CoreState:
         like, size = self.prior.weight, (batch_size, self.num_selectors)
@@ -119,146 +124,208 @@ class SightMemory(nn.Module):
         return self._sums(logits.softmax(dim=-1), here)
 
 
-STORED, WRITES = "sight_stored", "sight_writes"
-"""The names of the two tensors of a `ContentMemory`, (B, J, C) and (B, J)."""
-OWN = (MEAN, LOG_WEIGHT, STORED, WRITES)
+STORED, EVENTS, OPEN = "sight_stored", "sight_events", "sight_open"
+"""The names of the tensors of a `ContentMemory`, (B, J, C + 32), (B,) and (B,)."""
+OWN = (MEAN, LOG_WEIGHT, STORED, EVENTS, OPEN)
 """What of a policy's state is not the core's."""
 CONTENT_SHARPNESS = 16.0
 """s at the start: a body covers few of the cells, and outweighs all others only with so much."""
-STRETCH = 0.05
-"""How far a gate is stretched beyond 0 and 1 before it is cut off there."""
-MOST = 1 - 1e-4
-"""The highest value of a gate, so that what a slot keeps has a logarithm."""
 
 
 class ContentMemory(nn.Module):
-    """Keep what a camera has shown in J slots, and find it again where it is now. Ours.
+    """Keep the last J things that a camera has shown and shows no more, and find them where they are now.
 
-    A frame is P cells of the first layer of vision, of C channels. Each is embedded, e_p = E(c_p), and
-    its position is beside it, x_p = [e_p ‖ pos_p]. Each slot has a logit for each cell, l_jp, which also
-    depends on the mean of the frame and on the instruction. At each tick
+    Ours. A frame is P cells of the first layer of vision, c_p, with C normalised channels, each with its
+    position beside it, x_p = [c_p ‖ pos_p]. Each cell has a logit, l_p, for that what is seen there will
+    be gone (`ttm.training.losses.learn_memory`). At each tick
 
-        now_j    = sum over p of softmax_p(l_jp) x_p         TokenLearner (Ryoo et al. 2021)
-        g_j      = cut(stretch(sigmoid(logsumexp_p(l_jp) - k_j)))
-        stored_j = (1 - g_j) stored_j + g_j now_j             the write: TokenLearner over slot and cells
-        found_j  = sum over p of softmax_p(s <q_j, k_p> + b_p) x_p                             the read
+        now = sum over p of softmax_p(l_p) x_p                       TokenLearner (Ryoo et al. 2021)
+        open = logsumexp_p(l_p) > k                                  the write, where it is true:
+        stored_1 = now, and stored_j = stored_(j-1) before it if an event begins
+        found_j = sum over p of softmax_p(s <q_j, k_p> + b_p) x_p    the read
 
-    Without stretch, the write is the token summary of Token Turing Machines (Ryoo et al. 2022) over
-    the slot, whose logit is k_j, and the cells of now. The stretched gate (hard concrete, Louizos et al.
-    2018) becomes exactly 0, so that a slot does not fade with the ticks. Its gradient is that without the
-    cut, so that a gate which is shut can learn to open. The sum of a slot's gates so far,
-    by which events can be counted, is beside it. q_j and k_p are the normalised e parts of stored_j and
-    x_p, less the mean of the frame. One embedding serves both, so that equal things agree before
-    anything is learned. All ticks of a window are computed at once.
+    An event begins where the memory was closed at the tick before, or now differs from stored_1 by more
+    than the cells of the frame do from their mean. The write is that of a Token Turing Machine (Ryoo et al.
+    2022) whose weights are 0 or 1: what a slot holds is as it was, however many ticks pass. q_j and k_p are
+    the normalised codes E(stored_j) and E(c_p), less the mean code of the frame; one E serves both, so that
+    equal things agree before anything is learned. Beside now is whether the memory is open, beside stored_j
+    the number of events, by which they can be counted, and beside found_j the likeness of the best cell.
+    All ticks of a window are computed at once. The write has no gradient.
     """
 
     positions: Tensor
+    offset: Tensor
+    scale: Tensor
 
-    def __init__(
-        self, width: int, num_slots: int, channels: int, condition_size: int, cells: int
-    ) -> None:
-        """width: D. num_slots: J. channels: C. condition_size: E, the width of the instruction's code."""
+    def __init__(self, width: int, num_slots: int, channels: int, cells: int) -> None:
+        """width: D. num_slots: J. channels: C."""
         super().__init__()
-        self.cells, self.num_selectors = cells, num_slots
-        self.norm = nn.BatchNorm2d(channels, affine=False)
-        self.embed = nn.Linear(channels, EMBEDDING, bias=False)
-        nn.init.orthogonal_(self.embed.weight)
-        # No `Mlp`: oneDNN is slow at gradients of weights so small over so many cells.
-        self.bend = nn.Sequential(
-            nn.Linear(channels, HIDDEN), nn.GELU("tanh"), nn.Linear(HIDDEN, EMBEDDING)
-        )
+        self.cells, self.num_slots, size = cells, num_slots, channels + POSITION
+        self.register_buffer("offset", torch.zeros(channels, 1, 1))
+        self.register_buffer("scale", torch.zeros(channels, 1, 1))
         self.register_buffer(
             "positions", position_waves((cells, cells), POSITION), persistent=False
         )
-        self.of_embedding = nn.Linear(EMBEDDING, HIDDEN)
+        # No `Mlp`: oneDNN is slow at gradients of weights so small over so many cells.
+        self.of_cell = nn.Linear(channels, HIDDEN)
         self.of_position = nn.Linear(POSITION, HIDDEN, bias=False)
-        self.of_frame = nn.Linear(EMBEDDING + condition_size, HIDDEN, bias=False)
-        self.select = nn.Linear(HIDDEN, num_slots)
-        self.keep = nn.Parameter(torch.full((num_slots,), math.log(cells**2) + 1.0))
+        self.of_frame = nn.Linear(channels, HIDDEN, bias=False)
+        self.select = nn.Linear(HIDDEN, 1)
+        self.keep = nn.Parameter(
+            torch.tensor(math.log(cells**2) + 1)
+        )  # closed until it has learned
+        for each in self.selector():
+            each.requires_grad_(False)
+        self.embed = nn.Linear(channels, channels, bias=False)
+        nn.init.orthogonal_(self.embed.weight)
+        self.bend = nn.Sequential(
+            nn.Linear(channels, HIDDEN), nn.GELU("tanh"), nn.Linear(HIDDEN, channels)
+        )
         self.sharpness = nn.Parameter(torch.tensor(CONTENT_SHARPNESS).log())
-        self.prior = nn.Linear(CHANNELS, 1, bias=False)
+        self.prior = nn.Linear(size, 1, bias=False)
         self.look = nn.Softmax(dim=-1)  # over the cells: to write, to find; hooks see both
-        sizes = (CHANNELS, CHANNELS + 1, CHANNELS)  # `seen` has the number of writes beside it
-        self.tokens = nn.ModuleList(nn.Linear(size, width) for size in sizes)
+        self.tokens = nn.ModuleList(nn.Linear(size + 1, width) for _ in SOURCES)
+
+    @property
+    def group_sizes(self) -> tuple[int, int, int]:
+        """The tokens of each of `SOURCES` at each tick."""
+        return 1, self.num_slots, self.num_slots
 
     @property
     def num_tokens(self) -> int:
-        """3 J, the tokens that it makes at each tick."""
-        return len(SOURCES) * self.num_selectors
+        """1 + 2 J, the tokens that it makes at each tick."""
+        return sum(self.group_sizes)
+
+    def selector(self) -> list[nn.Parameter]:
+        """Return the parameters of l_p and k, which learn apart from all others."""
+        layers = (self.of_cell, self.of_position, self.of_frame, self.select)
+        return [self.keep, *(each for layer in layers for each in layer.parameters())]
+
+    @property
+    def is_new(self) -> bool:
+        """Whether it has not learned yet what to keep; then it keeps nothing."""
+        return not self.scale.any()
 
     def initial_state(self, batch_size: int) -> CoreState:
-        like, size = self.prior.weight, (batch_size, self.num_selectors)
-        return {STORED: like.new_zeros(*size, CHANNELS), WRITES: like.new_zeros(size)}
+        like = self.prior.weight
+        slots = like.new_zeros(batch_size, self.num_slots, like.shape[1])
+        return {STORED: slots, EVENTS: like.new_zeros(batch_size), OPEN: like.new_zeros(batch_size)}
 
     def forward(
-        self,
-        maps: Tensor,
-        index: Tensor,
-        state: CoreState,
-        episode_start: Tensor | None,
-        condition: Tensor,
-        repeats: Tensor | None = None,
+        self, maps: Tensor, index: Tensor, state: CoreState, episode_start: Tensor | None
     ) -> tuple[Tensor, CoreState]:
-        """Return the tokens, (B, T, 3 J, D), and the new memory.
+        """Return the tokens, (B, T, 1 + 2 J, D), and the new memory.
 
         maps: (U, C, cells, cells), see `ttm.policy.policy.cells_of`. index: (B, T), which of them each
         tick sees. episode_start: (B, T) bool, True where the memory is emptied before the tick.
-        condition: (B, E), the code of the instruction. repeats: (B, T), for how many ticks each frame
-        lasted; None for one each.
         """
-        batch, ticks = index.shape
-        maps = maps.index_select(0, index.flatten()).float()
-        cells = self.norm(maps).flatten(2).transpose(1, 2).contiguous()  # (B * T, P, C)
-        embedded = self.embed(cells) + self.bend(cells)
-        mean = embedded.mean(dim=1, keepdim=True)
-        frame = torch.cat([mean[:, 0], condition.repeat_interleave(ticks, dim=0)], dim=-1)
-        offset = self.of_position(self.positions) + self.of_frame(frame).unsqueeze(1)
-        hidden = F.gelu(self.of_embedding(embedded) + offset, approximate="tanh")
-        logits = self.select(hidden).transpose(1, 2)  # (B * T, J, P)
-        now = self._sums(logits, embedded).view(batch, ticks, -1, CHANNELS)
-        gate = self.gate(logits).view(batch, ticks, -1)
-        kept = torch.log1p(-gate) * (1 if repeats is None else repeats.unsqueeze(-1))
-        stored, writes, state = self._write(now, kept, state, episode_start)
-        away = embedded - mean
-        query = F.normalize(stored.flatten(0, 1)[..., :EMBEDDING] - mean, dim=-1, eps=1e-3)
-        likeness = query @ away.transpose(1, 2) / away.norm(dim=-1).clamp_min(0.1).unsqueeze(1)
-        prior = self.prior.weight[0]
-        bias = embedded @ prior[:EMBEDDING] + self.positions @ prior[EMBEDDING:]  # (B * T, P)
-        scores = self.sharpness.exp() * likeness + bias.unsqueeze(1)
-        found = self._sums(scores, embedded).view_as(now)
-        seen = torch.cat([stored, torch.log1p(writes).unsqueeze(-1)], dim=-1)
-        groups = zip(self.tokens, (now, seen, found), strict=True)
-        return torch.cat([layer(group) for layer, group in groups], dim=2), state
+        cells, (batch, ticks) = self.normalized(maps), index.shape
+        with torch.no_grad():
+            logits = self.logits(cells).unsqueeze(1)  # (U, 1, P)
+            looked = self._sums(logits, cells)[:, 0]
+            spread = (cells - cells.mean(dim=1, keepdim=True)).square().sum(dim=-1).mean(dim=1)
+            of_frames = (looked, spread, self.surprise(logits[:, 0]) > 0)
+            now, least, opened = (each[index] for each in of_frames)  # (B, T, ...)
+            stored, events, state = self._write(now, least, opened, state, episode_start)
+        codes = self.embed(cells) + self.bend(cells)  # (U, P, C)
+        mean = codes.mean(dim=1, keepdim=True)
+        away, every = codes - mean, index.flatten()
+        keys = away / away.norm(dim=-1, keepdim=True).clamp_min(0.1)
+        held = stored.flatten(0, 1)[..., : cells.shape[2]]  # (B * T, J, C)
+        query = F.normalize(self.embed(held) + self.bend(held) - mean[every], dim=-1, eps=1e-3)
+        likeness = query @ keys[every].transpose(1, 2)  # (B * T, J, P)
+        bias = (cells @ self.prior.weight[0, : cells.shape[2]])[every]
+        bias = bias + self.positions @ self.prior.weight[0, cells.shape[2] :]
+        found = self._sums(self.sharpness.exp() * likeness + bias.unsqueeze(1), cells[every])
+        found = torch.cat([found, likeness.amax(dim=-1, keepdim=True)], dim=-1)
+        count = torch.log1p(events)[..., None, None].expand(-1, -1, self.num_slots, 1)
+        is_held = events.unsqueeze(-1) > torch.arange(self.num_slots, device=events.device)
+        groups = (
+            torch.cat([now, opened.unsqueeze(-1).to(now)], dim=-1).unsqueeze(2),
+            torch.cat([stored, count], dim=-1),
+            found.view(batch, ticks, self.num_slots, -1) * is_held.unsqueeze(-1),
+        )
+        made = zip(self.tokens, groups, strict=True)
+        return torch.cat([layer(group) for layer, group in made], dim=2), state
 
-    def gate(self, logits: Tensor) -> Tensor:
-        """Return how far each slot opens, (B, J), given the logits of its cells, (B, J, P)."""
-        strength = (logits.logsumexp(dim=-1) - self.keep).sigmoid()
-        stretched = strength * (1 + 2 * STRETCH) - STRETCH
-        return stretched + (stretched.clamp(0, MOST) - stretched).detach()
+    def normalized(self, maps: Tensor) -> Tensor:
+        """Return c_p, (U, P, C), of maps (U, C, cells, cells)."""
+        return ((maps.float() - self.offset) * self.scale).flatten(2).transpose(1, 2).contiguous()
 
-    def _sums(self, logits: Tensor, embedded: Tensor) -> Tensor:
-        """Return the sums of x_p with the weights softmax_p(logits), (B, J, P), as (B, J, C)."""
+    def logits(self, cells: Tensor) -> Tensor:
+        """Return l_p, (U, P), of c_p, (U, P, C)."""
+        around = self.of_position(self.positions) + self.of_frame(cells.mean(dim=1)).unsqueeze(1)
+        hidden = F.gelu(self.of_cell(cells) + around, approximate="tanh")
+        return self.select(hidden)[..., 0]
+
+    def surprise(self, logits: Tensor) -> Tensor:
+        """Return logsumexp_p(l_p) - k, which is above 0 where the memory opens; logits: (..., P)."""
+        return logits.logsumexp(dim=-1) - self.keep
+
+    def _sums(self, logits: Tensor, cells: Tensor) -> Tensor:
+        """Return the sums of x_p with the weights softmax_p(logits), (U, J, P), as (U, J, C + 32)."""
         weights = self.look(logits)
-        return torch.cat([weights @ embedded, weights @ self.positions], dim=-1)
+        return torch.cat([weights @ cells, weights @ self.positions], dim=-1)
 
     def _write(
-        self, now: Tensor, kept: Tensor, state: CoreState, episode_start: Tensor | None
+        self,
+        now: Tensor,
+        least: Tensor,
+        opened: Tensor,
+        state: CoreState,
+        episode_start: Tensor | None,
     ) -> tuple[Tensor, Tensor, CoreState]:
-        """Return the slots after each tick, (B, T, J, C), the number of writes, (B, T, J), and the memory.
+        """Return the slots after each tick, (B, T, J, C + 32), the number of events, (B, T), and the memory.
 
-        now: (B, T, J, C). kept: (B, T, J), the logarithms of what each tick leaves of a slot.
+        now: (B, T, C + 32). least: (B, T), the squared difference at which something is another one.
+        opened: (B, T) bool. What a slot holds is looked up: the slots of `state` and the ticks are one
+        sequence of J + T entries, the oldest first, of which each slot holds one.
         """
-        known = _known(kept, episode_start)  # (B, T, 1 + T)
-        gate = -torch.expm1(kept)
-        counted = torch.cat([state[WRITES].unsqueeze(1), gate], dim=1)
-        writes = known.to(counted.dtype) @ counted  # (B, T, J)
-        total = kept.cumsum(dim=1)  # the logarithm of what is kept of the first tick
-        since = total.unsqueeze(2) - F.pad(total, (0, 0, 1, 0)).unsqueeze(1)  # (B, T, 1 + T, J)
-        written = torch.cat([torch.ones_like(gate[:, :1]), gate], dim=1)
-        weight = since.masked_fill(~known.unsqueeze(-1), float("-inf")).exp() * written.unsqueeze(1)
-        value = torch.cat([state[STORED].unsqueeze(1), now], dim=1)
-        stored = torch.einsum("btsj,bsjc->btjc", weight, value)
-        return stored, writes, {STORED: stored[:, -1], WRITES: writes[:, -1]}
+        slots = self.num_slots
+        reset = torch.zeros_like(opened) if episode_start is None else episode_start
+        entries = torch.cat([state[STORED].flip(1), now], dim=1)
+        held = state[EVENTS].unsqueeze(1) > torch.arange(slots - 1, -1, -1, device=now.device)
+        written = _latest(torch.cat([held, opened], dim=1))
+        before = F.pad(written, (1, 0), value=-1)  # the entry that was written last before each one
+        first = _latest(F.pad(reset, (slots, 0))).clamp_min(0)[:, slots:]  # of the same episode
+        last = before[:, slots:-1]
+        change = now - entries.gather(1, _wide(last, entries))
+        far = change[..., :-POSITION].square().sum(dim=-1) > least
+        goes_on = torch.cat([state[OPEN].unsqueeze(1) > 0, opened[:, :-1]], dim=1) & ~reset
+        begins = opened & (far | ~goes_on | (last < first))
+        start = _latest(F.pad(begins, (slots, 0), value=True))  # where the event of an entry begins
+        place, stored = written[:, slots:], []
+        for _ in range(slots):
+            known = (place >= first).unsqueeze(-1)
+            stored.append(entries.gather(1, _wide(place, entries)) * known)
+            place = before.gather(1, start.gather(1, place.clamp_min(0)))
+        count = begins.cumsum(dim=1)
+        earlier = _highest(torch.where(reset, count - begins.long(), 0))  # of other episodes
+        events = (count - earlier).to(now.dtype) + state[EVENTS].unsqueeze(1) * (first == 0)
+        slots_now = torch.stack(stored, dim=2)
+        state = {
+            STORED: slots_now[:, -1],
+            EVENTS: events[:, -1],
+            OPEN: opened[:, -1].to(now.dtype),
+        }
+        return slots_now, events, state
+
+
+def _wide(places: Tensor, entries: Tensor) -> Tensor:
+    """Return places (B, T), those below 0 as 0, for `gather` of entries (B, S, C)."""
+    return places.clamp_min(0).unsqueeze(-1).expand(-1, -1, entries.shape[2])
+
+
+def _latest(marked: Tensor) -> Tensor:
+    """Return the place of the last mark up to each place, or -1: (B, S) bool to (B, S) int64."""
+    places = torch.arange(marked.shape[1], device=marked.device)
+    return _highest(torch.where(marked, places, -1))
+
+
+def _highest(values: Tensor) -> Tensor:
+    """Return the highest value up to each place, (B, S) int64; `cummax`, which ONNX does not have."""
+    places = torch.arange(values.shape[1], device=values.device)
+    return torch.where(places <= places[:, None], values.unsqueeze(1), -1).amax(dim=2)
 
 
 Sight = SightMemory | ContentMemory

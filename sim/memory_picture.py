@@ -382,7 +382,7 @@ def draw_charts(trace: MemoryTrace, height: float, top: float) -> tuple[Page, li
     page, rate, seen = Page(WIDTH, height), trace.spec.rate_hz, trace.seen
     page.text(0.2, 0.12, f"“{shorten(seen.instruction, 80, placeholder=' …')}”", 16, weight="bold")
     if trace.gates is not None:
-        how = "Squares: what a slot writes. Rings: where what it holds is found."
+        how = "Square: what is written. Rings: where what the slots hold is found."
     else:
         how = "" if trace.erase_add else "Blue heat: what is written."
     facts = f"{seen.title}, {trace.num_ticks / rate:.1f} s. {how}"
@@ -392,7 +392,7 @@ def draw_charts(trace: MemoryTrace, height: float, top: float) -> tuple[Page, li
         "Read, by source" if trace.erase_add else "Written, by source, of the largest": _draw_shares
     }
     if trace.gates is not None:
-        charts = {"Slots of the content memory: how far each gate opens": _draw_gates}
+        charts = {"When the content memory is open": _draw_gates}
     charts |= {"Written, by slot of the core, of the largest": _draw_slots, erased: _draw_changes}
     _draw_band(page.axes(LEFT, top - BAND, CONTENT, BAND), trace)
     every = list[Axes]()
@@ -414,7 +414,7 @@ def draw_charts(trace: MemoryTrace, height: float, top: float) -> tuple[Page, li
 
 
 def mark_slots(axes: Axes, trace: MemoryTrace, tick: int) -> list[Line2D]:
-    """Mark on an image of the first camera what each slot of a content memory writes, and finds again."""
+    """Mark on an image of the first camera what a content memory writes, and where its slots are found."""
     looks, marks = trace.attention[tick].looks, list[Line2D]()
     if trace.gates is None or looks is None:
         return marks
@@ -422,14 +422,13 @@ def mark_slots(axes: Axes, trace: MemoryTrace, tick: int) -> list[Line2D]:
     places = (
         (np.stack(np.unravel_index(looks.argmax(axis=-1), (cells, cells)), -1) + 0.5) * size / cells
     )
-    opened = trace.gates / np.maximum(trace.gates.max(axis=0), 1e-6)
-    for slot, colour in enumerate(SLOT_COLOURS[: trace.gates.shape[1]]):
-        look: dict[str, Any] = {"mfc": "none", "mec": colour, "mew": 2, "clip_on": False}
-        (row, column), (found_row, found_column) = places[:, slot]
-        if opened[tick, slot] > 0.5:
-            marks += axes.plot(column, row, "s", ms=7, **look)
-        if opened[: tick + 1, slot].max() > 0.5:
-            marks += axes.plot(found_column, found_row, "o", ms=11, **look)
+    opened = trace.gates[: tick + 1, 0] > 0
+    events = int((np.diff(opened.astype(int), prepend=0) > 0).sum())
+    look: dict[str, Any] = {"mfc": "none", "mew": 2, "clip_on": False}
+    if opened[tick]:
+        marks += axes.plot(*places[0, ::-1], "s", ms=7, mec=SLOT_COLOURS[0], **look)
+    for (row, column), colour in zip(places[1 : 1 + events], SLOT_COLOURS, strict=False):
+        marks += axes.plot(column, row, "o", ms=11, mec=colour, **look)
     return marks
 
 
@@ -474,21 +473,11 @@ def _draw_slots(trace: MemoryTrace, axes: Axes) -> None:
 
 
 def _draw_gates(trace: MemoryTrace, axes: Axes) -> None:
-    """Draw a row for each slot: how far its gate opens, of its own largest, and a line while it holds."""
-    gates = trace.gates
-    assert gates is not None
-    edges, count = np.arange(trace.num_ticks + 1) - 0.5, gates.shape[1]
-    for slot, colour in enumerate(SLOT_COLOURS[:count]):
-        largest = float(gates[:, slot].max())
-        level = np.append(gates[:, slot], gates[-1, slot]) / max(largest, 1e-6)
-        base = count - 1 - slot
-        axes.fill_between(edges, base, base + 0.85 * level, step="post", color=colour, lw=0)
-        first = int((level > 0.5).argmax()) if largest > 1e-6 else trace.num_ticks
-        axes.plot([first - 0.5, trace.num_ticks - 0.5], [base, base], color=colour, lw=1.5)
-        x = trace.num_ticks - 0.5 + 0.012 * trace.num_ticks
-        axes.text(x, base + 0.1, f"{slot + 1}: at most {largest:.0%}", fontsize=10, color=colour)
-    axes.set(ylim=(-0.1, count), yticks=[])
-    axes.set_ylabel("slot", fontsize=10)
+    assert trace.gates is not None
+    level = np.append(trace.gates[:, 0], trace.gates[-1, 0])
+    edges = np.arange(trace.num_ticks + 1) - 0.5
+    axes.fill_between(edges, level, step="post", color=SLOT_COLOURS[0], lw=0)
+    axes.set(ylim=(0, 1.1), yticks=[])
 
 
 def _draw_changes(trace: MemoryTrace, axes: Axes) -> None:

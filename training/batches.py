@@ -38,7 +38,6 @@ from ttm.policy.errors import UserError, first_line
 from ttm.policy.inputs import PolicyInputs
 from ttm.policy.policy import Policy
 from ttm.policy.relative import RelativeActions
-from ttm.policy.sight import ContentMemory
 from ttm.policy.spec import PolicySpec
 from ttm.sim.workers import usable_cores
 from ttm.training.augmentation import ImageChanges
@@ -383,7 +382,7 @@ def batch_source(
     recall = None
     if features is not None and loss.recall_weight:
         # Those of the first process: elsewhere rounding may turn the sign of a component around.
-        seen = features.seen(isinstance(policy.sight, ContentMemory))
+        seen = features.seen()
         stands = processes.from_first(stand_stills(episodes))
         runs = stands.unique_consecutive(return_counts=True)[1].tolist()
         codes = tick_codes(seen, runs, options.seed)

@@ -109,10 +109,8 @@ class EpisodeFeatures:
     colours: tuple[MapStore, Tensor] | None = None
     """The colours that the sight memory sees, and their rows as above; None without a sight memory."""
 
-    def seen(self, by_sight: bool) -> list[tuple[MapStore, Tensor]]:
-        """Return the maps that codes are made of: those of the sight memory, or of all cameras."""
-        if by_sight and self.colours is not None:
-            return [self.colours]
+    def seen(self) -> list[tuple[MapStore, Tensor]]:
+        """Return the maps that codes are made of, those of all cameras."""
         return [(self.stores[name], rows) for name, rows in self.rows.items()]
 
     def by_sight(self, ticks: Tensor) -> FeatureMaps:

@@ -13,13 +13,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torch.nn.utils.rnn import pad_sequence
 
 from ttm.policy.cores.core import CoreState
 from ttm.policy.inputs import FeatureMaps, PolicyInputs
 from ttm.policy.layers import Mlp
 from ttm.policy.policy import Policy
-from ttm.policy.sight import SOURCES, ContentMemory
+from ttm.policy.sight import ContentMemory
 from ttm.policy.spec import PolicySpec
 from ttm.training.augmentation import ImageChanges
 
@@ -127,10 +126,7 @@ def cloning_losses(
     if batch.burn_in:
         memory = (burn_in or memory_after)(policy, batch.at_ticks(slice(0, batch.burn_in)))
         batch = batch.at_ticks(slice(batch.burn_in, None))
-    repeats = None
-    if policy.training and isinstance(policy.sight, ContentMemory):
-        repeats = lasting(batch.valid.shape).to(batch.valid.device)
-    tokens, sight = policy.core_inputs(batch.inputs, memory, batch.memory_reset, repeats)
+    tokens, sight = policy.core_inputs(batch.inputs, memory, batch.memory_reset)
     outputs, memory = policy.core_outputs(tokens, memory, batch.memory_reset)
     memory |= sight
     raw = policy.action_head(outputs)
@@ -141,7 +137,7 @@ def cloning_losses(
     losses = _scaled(losses, portions)
     total = torch.stack(list(losses.values())).sum()
     if recall is not None and batch.recall_targets is not None:
-        held = recalling(policy, tokens, outputs)
+        held = outputs.mean(dim=2)
         recalled = _scaled(recall(held, batch.recall_targets, asked(batch)), portions)
         losses, total = {**losses, **recalled}, total + recall.weight * recalled["recall"]
     return {**losses, "loss": total}, memory
@@ -169,56 +165,13 @@ def memory_after(policy: Policy, batch: TrainingBatch) -> CoreState:
     return memory
 
 
-def recalling(policy: Policy, tokens: Tensor, outputs: Tensor) -> Tensor:
-    """Return what the recall loss looks at, (B, T, C).
-
-    It is what half of the slots of a `ContentMemory` see and hold, else the mean of the core's output tokens.
-    tokens: (B, T, N, D), the inputs of the core. outputs: (B, T, R, D).
-    """
-    if isinstance(policy.sight, ContentMemory):
-        now, seen, _ = (tokens[:, :, policy.token_sources[name]] for name in SOURCES)
-        return half_of_slots(now, seen)
-    return outputs.mean(dim=2)
-
-
-def half_of_slots(now: Tensor, seen: Tensor, generator: torch.Generator | None = None) -> Tensor:
-    """Return what slots see and hold, (B, T, 2 J D), with zeros for half of the slots, drawn for each window.
-
-    What is seen spares the slots to hold it, and what is left out lets each hold all that counts. now, seen:
-    (B, T, J, D).
-    """
-    both = torch.stack([now, seen], dim=2)
-    kept = torch.rand(len(now), 1, 1, now.shape[2], 1, generator=generator) < 0.5
-    return (both * kept.to(both)).flatten(2)
-
-
-def recalling_size(policy: Policy) -> int:
-    """Return C of `recalling`."""
-    slots = policy.sight.num_selectors if isinstance(policy.sight, ContentMemory) else None
-    return policy.config.width * (2 * slots if slots else 1)
-
-
-def lasting(ticks: Sequence[int], generator: torch.Generator | None = None) -> Tensor:
-    """Draw for how many ticks each frame lasts in a `ContentMemory`, float32 of that shape.
-
-    A frame that lasts asks the gates to be closed where nothing is worth keeping, so that the memory
-    outlasts gaps that no demonstration has.
-    """
-    lasts = torch.rand(ticks, generator=generator) < LASTING
-    return torch.where(lasts, LONGEST_FRAME ** torch.rand(ticks, generator=generator), 1.0)
-
-
 HIDDEN_SIZE = 256
-EPISODES, LONGEST, LEARNING_RATE = 48, 32, 2e-3
-"""Of `learn_memory`: episodes in a batch, the most ticks of each, and the peak learning rate."""
-LASTING, LONGEST_FRAME = 0.3, 100.0
-"""Of the frames of a training: the portion that last longer, and up to how many ticks."""
 RECALL = ("recall", "recall_ratio")
 """The names of the results of `RecallLoss`."""
 
 
 class RecallLoss(nn.Module):
-    """Predict the targets of `RecallTargets` from what `recalling` returns, by an MLP.
+    """Predict the targets of `RecallTargets` from the mean of a core's output tokens, by an MLP.
 
     This loss, which is ours, rewards the memory at every tick for what it keeps, without labels, where
     behaviour cloning does so only at the few ticks whose action depends on the past. It teaches neither
@@ -226,7 +179,7 @@ class RecallLoss(nn.Module):
     """
 
     def __init__(self, width: int, size: int, weight: float) -> None:
-        """width: C of what `recalling` returns. size: C of the targets. weight: of this loss in the total."""
+        """width: D of the core. size: C of the targets. weight: of this loss in the total."""
         super().__init__()
         self.weight = weight
         self.mlp = Mlp(width, HIDDEN_SIZE, size)
@@ -234,9 +187,9 @@ class RecallLoss(nn.Module):
     def forward(self, held: Tensor, targets: Tensor, valid: Tensor) -> dict[str, Tensor]:
         """Return the smooth L1 error as "recall", and its ratio to that of predicting zero.
 
-        held: (B, T, C) of `recalling`. targets: (B, T, size). valid: (B, T) bool, the ticks that have
-        one. The ratio, "recall_ratio", is about 1 as long as nothing of the past is held, and falls
-        when the memory learns.
+        held: (B, T, D), the means of output tokens. targets: (B, T, size). valid: (B, T) bool, the
+        ticks that have one. The ratio, "recall_ratio", is about 1 as long as nothing of the past is held,
+        and falls when the memory learns.
         """
         recalled: Tensor = self.mlp(held)
         found, wanted = recalled[valid], targets[valid]
@@ -268,17 +221,6 @@ class RecallTargets:
         self._farthest = torch.cat(
             [start + _farthest(c[None], s[None])[0] for start, c, s in parts]
         )
-
-    def longest_stands(self) -> list[Tensor]:
-        """Return the dataset ticks of the longest stand-still of each episode, at most `LONGEST`."""
-        found = []
-        for number in self._episodes.unique():
-            ticks = (self._episodes == number).nonzero()[:, 0]
-            _, run, length = self._stands[ticks].unique_consecutive(
-                return_inverse=True, return_counts=True
-            )
-            found.append(ticks[run == length.argmax()][:LONGEST])
-        return found
 
     @property
     def size(self) -> int:
@@ -319,46 +261,87 @@ def _farthest(codes: Tensor, stands: Tensor) -> Tensor:
     return torch.cat(found, dim=1)
 
 
+LESSONS, FRAMES, LEARNING_RATE = 300, 256, 5e-3
+"""Of `learn_memory`: the steps, the frames of each, and the peak learning rate."""
+SHORTEST_STAND, LAST_TICKS = 4, 8
+"""The fewest ticks of a stand-still that tells what will be gone, and the most of its last ones."""
+DIFFERENT, FEWEST_CELLS = 0.7, 3
+"""What will be gone differs by so much of the spread of a frame's cells, in so many cells or more."""
+
+
 def learn_memory(
-    policy: Policy,
-    recall: RecallLoss,
-    targets: RecallTargets,
+    memory: ContentMemory,
     look: Callable[[Tensor], FeatureMaps],
-    instructions: Tensor,
+    lengths: Sequence[int],
     *,
-    steps: int,
+    steps: int = LESSONS,
     seed: int,
-) -> Iterator[float]:
-    """Train a content memory by the recall loss alone, on the longest stand-still of each episode.
+) -> Iterator[tuple[float, float]]:
+    """Train what a content memory keeps: what it sees while the robot stands, and will see no more.
 
-    These are short, and neither vision nor core take part, so that a step costs a fraction of one of the
-    whole policy, and has three times the episodes. Yields the recall ratio of each step.
+    Ours. A cell of a frame will be gone if it differs from all cells near it in the last quarter of the
+    same stand-still; see `will_be_gone`. What stays needs no memory, and can be looked at again. The cells
+    learn to tell what will be gone from single frames, and the memory to open where there is any, both by
+    cross-entropy. What is seen in motion is not kept. No label, action or instruction takes part. Yields
+    for each step at which portion of frames with and without such cells the memory opens.
 
-    look: returns what the memory sees at dataset ticks (B, T). instructions: (E, L), the embedding of each
-    episode's instruction.
+    look: returns what the memory sees at dataset ticks (B, T). lengths: the ticks of each stand-still, one
+    after another; a tick in motion is one of its own.
     """
-    memory, stands = policy.sight, targets.longest_stands()
-    assert isinstance(memory, ContentMemory)
     generator = torch.Generator().manual_seed(seed)
-    trained = [*memory.parameters(), *recall.parameters()]
+    count = sum(lengths)
+    drawn = torch.randint(count, (1, min(count, LESSONS)), generator=generator)
+    sample = look(drawn).maps.float()
+    memory.offset.copy_(sample.mean(dim=(0, 2, 3))[:, None, None])
+    within = (sample - sample.mean(dim=(2, 3), keepdim=True)).square().mean(dim=(0, 2, 3))
+    memory.scale.copy_(within.clamp_min(1e-12).rsqrt()[:, None, None])
+    gone = torch.zeros(count, memory.cells**2, dtype=torch.bool)
+    start = 0
+    for length in lengths:
+        if length >= SHORTEST_STAND:
+            ticks = torch.arange(start, start + length)
+            seen = look(ticks[None])
+            maps = (seen.maps.float() - memory.offset) * memory.scale
+            gone[ticks] = will_be_gone(maps[seen.index[0]]).cpu()
+        start += length
+    trained = memory.selector()
+    for each in trained:
+        each.requires_grad_(True)
     optimizer = torch.optim.AdamW(trained, LEARNING_RATE, weight_decay=1e-3)
     schedule = torch.optim.lr_scheduler.OneCycleLR(
         optimizer, LEARNING_RATE, total_steps=steps, pct_start=0.1
     )
     for _ in range(steps):
-        drawn = torch.randint(len(stands), (EPISODES,), generator=generator)
-        ticks = pad_sequence([stands[i] for i in drawn], batch_first=True, padding_value=-1)
-        wanted, seen = targets.at(ticks.clamp_min(0)), look(ticks.clamp_min(0))
-        with torch.no_grad():
-            code = policy.instruction_code(instructions[drawn])
-        empty, repeats = memory.initial_state(EPISODES), lasting(ticks.shape, generator)
-        tokens, _ = memory(seen.maps, seen.index, empty, None, code, repeats)
-        now, held, _ = tokens.unflatten(2, (len(SOURCES), -1)).unbind(2)
-        held = half_of_slots(now, held, generator)
-        losses = recall(held, wanted, (ticks >= 0) & ~wanted[..., 0].isnan())
+        ticks = torch.randint(count, (FRAMES,), generator=generator)
+        seen = look(ticks[None])
+        logits = memory.logits(memory.normalized(seen.maps))[seen.index[0]]
+        cells = gone[ticks].to(logits)
+        surprise, opens = memory.surprise(logits), cells.sum(dim=1) >= FEWEST_CELLS
+        loss = F.binary_cross_entropy_with_logits(logits, cells) * cells.shape[1] / 8
+        loss = loss + F.binary_cross_entropy_with_logits(surprise, opens.to(logits))
         optimizer.zero_grad()
-        losses["recall"].backward()
+        loss.backward()
         nn.utils.clip_grad_norm_(trained, 1.0)
         optimizer.step()
         schedule.step()
-        yield losses["recall_ratio"].item()
+        opened = (surprise > 0).float()
+        yield opened[opens].mean().item(), opened[~opens].mean().item()
+    for each in trained:
+        each.requires_grad_(False)
+
+
+def will_be_gone(maps: Tensor) -> Tensor:
+    """Return which cells show what is not seen at the end of a stand-still, (T, P) bool.
+
+    maps: (T, C, h, w), normalised, its ticks. A cell is compared with itself and its eight neighbours, as
+    the camera may shake, at each of the last ticks.
+    """
+    maps = maps - maps.mean(dim=(2, 3), keepdim=True)
+    maps = maps / maps.square().sum(dim=1, keepdim=True).mean(dim=(2, 3), keepdim=True).sqrt()
+    ticks, channels = maps.shape[:2]
+    last = maps[-min(LAST_TICKS, max(2, -(-ticks // 4))) :]
+    around = F.unfold(F.pad(last, (1, 1, 1, 1), mode="replicate"), 3)
+    around = around.view(len(last), channels, 9, -1)  # (R, C, 9, P)
+    cells = maps.flatten(2).unsqueeze(2)  # (T, C, 1, P)
+    least = [(cells - each).square().sum(dim=1).amin(dim=1) for each in around]
+    return torch.stack(least).amin(dim=0) > DIFFERENT

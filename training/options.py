@@ -119,9 +119,6 @@ class LossConfig:
     recall_weight: float = 0.0
     """With --freeze-vision: weight of the recall loss, which teaches the memory to keep what has
     been seen and is not seen now, without labels. 0: none; 3 is a good value."""
-    recall_first: Suppress[int] = 0
-    """Steps by which the content memory learns from the recall loss alone, before the policy; 500 is a good
-    value for a new one."""
 
 
 @dataclass(frozen=True)

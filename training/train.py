@@ -12,13 +12,20 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 import tyro
 from rich.console import Console
 
 from ttm.datasets.console import track
-from ttm.datasets.dataset import dataset_statistics, embed_instructions, require_motion
+from ttm.datasets.dataset import (
+    EpisodeDataset,
+    dataset_statistics,
+    embed_instructions,
+    require_motion,
+)
 from ttm.datasets.spec_inference import member_lines
+from ttm.datasets.windows import stand_stills
 from ttm.policy.checkpoint import load_checkpoint
 from ttm.policy.cores.registry import core_name, core_to_dict
 from ttm.policy.errors import UserError
@@ -32,7 +39,7 @@ from ttm.training.console import print_progress, say
 from ttm.training.data import Data, FeatureCache, open_data, predicted_statistics
 from ttm.training.distributed import Fabric, Processes, launched, share_batch_norm, together
 from ttm.training.frozen_vision import freeze_vision
-from ttm.training.losses import RecallLoss, learn_memory, recalling_size
+from ttm.training.losses import LESSONS, RecallLoss, learn_memory
 from ttm.training.network import (
     chosen_network,
     policy_to_see_as,
@@ -207,7 +214,7 @@ def _trainer(
     options: TrainOptions, policy: Policy, data: Data, cache: FeatureCache | None, fabric: Fabric
 ) -> Trainer:
     """Return the trainer with its data in memory, at the first step."""
-    processes, features, recall = Processes.of(fabric), None, None
+    processes, features, recall, memory_s = Processes.of(fabric), None, None, 0.0
     with processes.agreeing():
         windows = data.windows(options, processes.on_machine, frozen=cache is not None)
     with processes.agreeing():
@@ -218,11 +225,9 @@ def _trainer(
         if source.recall is not None:
             torch.manual_seed(options.seed)
             weight = options.loss.recall_weight
-            recall = RecallLoss(recalling_size(policy), source.recall.size, weight)
-            if options.loss.recall_first and not options.resume:
-                if not isinstance(policy.sight, ContentMemory):
-                    raise UserError("recall-first trains a content memory; give --sight content")
-                _learn_memory(policy, recall, source, data, steps=options.loss.recall_first)
+            recall = RecallLoss(policy.config.width, source.recall.size, weight)
+        if isinstance(policy.sight, ContentMemory) and policy.sight.is_new and not options.resume:
+            memory_s = _learn_memory(policy.sight, source, data.training)
         vectors = {**windows.vectors, "weights": source.loss_weights}
         shares = None if data.sets is None else data.sets.shares
         found = fingerprint("training", data.training, vectors)
@@ -239,20 +244,27 @@ def _trainer(
         "validation_episodes": len(data.validation),
         "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
     }
-    return Trainer(options, policy, source, errors, fabric, recall, info=info, facts=facts)
+    trainer = Trainer(options, policy, source, errors, fabric, recall, info=info, facts=facts)
+    trainer.memory_s = memory_s
+    return trainer
 
 
-def _learn_memory(
-    policy: Policy, recall: RecallLoss, source: BatchSource, data: Data, *, steps: int
-) -> None:
-    """Train the memory alone, before the policy."""
-    assert source.recall is not None
-    assert source.features is not None
-    instructions = torch.from_numpy(embed_instructions(list(data.training)))
-    parts = policy, recall, source.recall, source.features.by_sight, instructions
-    lessons = learn_memory(*parts, steps=steps, seed=source.seed)
-    ratios = list(track(lessons, "the memory learns to recall", total=steps))
-    print_progress(f"recall ratio of the memory alone: {statistics.mean(ratios[-50:]):.2f}")
+def _learn_memory(memory: ContentMemory, source: BatchSource, episodes: EpisodeDataset) -> float:
+    """Train what the memory keeps, before the policy; return the seconds of the CPU that it took."""
+    begun = time.process_time()
+    if source.features is None:
+        raise UserError(
+            "--sight content learns what to keep from frozen vision; give --freeze-vision, or --init with a "
+            "policy that has such a memory"
+        )
+    stands = stand_stills(episodes).unique_consecutive(return_counts=True)[1].tolist()
+    lessons = learn_memory(memory, source.features.by_sight, stands, seed=source.seed)
+    told = list(track(lessons, "the memory learns what to keep", total=LESSONS))
+    right, wrong = np.nanmean(told[-50:], axis=0)
+    print_progress(
+        f"the memory opens at {right:.0%} of the frames that show what will be gone, at {wrong:.1%} of others"
+    )
+    return time.process_time() - begun
 
 
 def _errors(

@@ -143,15 +143,13 @@ def encode(policy: Policy, episodes: WindowDataset, number: int) -> dict[str, Te
     """Return the inputs of the core for an episode of T ticks, (T, ...) each, by name.
 
     tokens: (N, D) a tick, without those of the sight memory. colours: (C, cells, cells), what that sees,
-    if there is one. code: that of the instruction. Proprioception, by its own names.
-    actions: the demonstrator's.
+    if there is one. Proprioception, by its own names. actions: the demonstrator's.
     """
     length, batch = episodes.episode_lengths[number], episodes.gather([number])
     inputs = policy_inputs(batch)
     starts = range(0, length, TICKS_AT_ONCE)
     parts = (inputs.at_ticks(slice(start, min(start + TICKS_AT_ONCE, length))) for start in starts)
-    found = {"code": policy.instruction_code(inputs.language).expand(length, -1)}
-    found |= {"tokens": torch.cat([policy.encode(part)[0] for part in parts])}
+    found = {"tokens": torch.cat([policy.encode(part)[0] for part in parts])}
     if (colours := policy.colours(inputs)) is not None:
         found["colours"] = colours.maps[:length]
     for name, values in inputs.proprioception.items():
@@ -181,14 +179,14 @@ def run_core(policy: Policy, inputs: Mapping[str, Tensor], reset: Tensor) -> tup
 
     Returns the norms of the memory, (C, T), and the actions, (C, T, A).
     """
-    tokens, code, colours = inputs["tokens"], inputs["code"], inputs.get("colours")
+    tokens, colours = inputs["tokens"], inputs.get("colours")
     state = initial = policy.initial_state(len(tokens))
     norms, actions = [], []
     chain = torch.arange(len(tokens)).unsqueeze(1)
     for tick in range(tokens.shape[1]):
         state = reset_where(reset[:, tick], state, initial)
         seen = None if colours is None else FeatureMaps(colours[:, tick], chain)
-        raw, state = policy.step_encoded(tokens[:, tick, None], seen, state, code[:, tick])
+        raw, state = policy.step_encoded(tokens[:, tick, None], seen, state)
         norms.append(policy.core.memory_norms(state).mean(dim=1))
         names = (vector.name for vector in policy.spec.proprioception)
         measured = {name: inputs[f"measured {name}"][:, tick, None] for name in names}

@@ -41,7 +41,6 @@ from ttm.policy.errors import (
 )
 from ttm.policy.files import write_atomically, write_json
 from ttm.policy.policy import Policy
-from ttm.policy.sight import ContentMemory
 from ttm.policy.spec import checkpoint_path
 from ttm.sim.condition import LIVE, NOISE, PROBE_DESCRIPTIONS, Condition, ProbeName, conditions_of
 from ttm.sim.environment import inspect_env, require_memory_tasks
@@ -50,7 +49,6 @@ from ttm.sim.results import RESULT_FILE, Evaluation, load_evaluation
 from ttm.sim.shipped import KITCHEN, CueName
 from ttm.training.console import make_folder, print_progress, write_given
 from ttm.training.data import FeatureCache
-from ttm.training.losses import learn_memory
 from ttm.training.network import parameters_and_tokens, with_vision_kept
 from ttm.training.options import (
     FrozenVisionConfig,
@@ -234,17 +232,14 @@ class Cost:
     """What the training of a variant costs, in seconds of the CPU: medians."""
 
     step_s: float
-    recall_first_s: float  # of a step of the recall loss alone; 0 without a content memory
+    memory_s: float  # until a content memory knows what to keep; 0 without one
     of_lstm: float  # `step_s` as a portion of that of the LSTM, measured on the same batches
 
-    def steps(self, minutes: float, recall_first: int) -> int:
-        """Return how many steps fit into `minutes` beside those of the recall loss alone."""
-        left = 60 * minutes - recall_first * self.recall_first_s
+    def steps(self, minutes: float) -> int:
+        """Return how many steps fit into `minutes` beside what the memory takes."""
+        left = 60 * minutes - self.memory_s
         if left < self.step_s:
-            raise UserError(
-                f"--minutes is {minutes:g}, in which no step fits beside {recall_first} of the recall "
-                "loss alone; give more, or a lower --recall-first"
-            )
+            raise UserError(f"--minutes is {minutes:g}, in which no step fits; give more")
         return int(left / self.step_s)
 
 
@@ -260,22 +255,9 @@ def measured_costs(trainers: Mapping[str, Trainer], rounds: int) -> dict[str, Co
     steps = {name: np.array(each[WARM_UP:]) for name, each in taken.items()}
     lstm = steps[REFERENCE]
     return {
-        name: Cost(
-            float(np.median(of)), _lesson_s(trainers[name], rounds), float(np.median(of / lstm))
-        )
+        name: Cost(float(np.median(of)), trainers[name].memory_s, float(np.median(of / lstm)))
         for name, of in steps.items()
     }
-
-
-def _lesson_s(trainer: Trainer, rounds: int) -> float:
-    policy, source = trainer.policy, trainer.source
-    if not (isinstance(policy.sight, ContentMemory) and source.recall and trainer.recall):
-        return 0.0
-    assert source.features is not None
-    codes = torch.zeros(len(source.windows.episode_lengths), policy.config.embedding_size)
-    parts = policy, trainer.recall, source.recall, source.features.by_sight, codes
-    lessons = learn_memory(*parts, steps=WARM_UP + rounds, seed=source.seed)
-    return float(np.median(np.diff([time.process_time() for _ in lessons])[WARM_UP - 1 :]))
 
 
 class RunFolder:
@@ -466,8 +448,6 @@ class StudySuiteCommand:
     """Peak learning rate. Default: that of ttm train --init."""
     recall_weight: float = 2.0
     """Weight of the recall loss, as in ttm train."""
-    recall_first: int = 600
-    """Steps by which a content memory learns from the recall loss alone, before the policy."""
     weigh_starts: float = LossConfig.weigh_starts
     """Weight of the first ticks after a stand-still, as in ttm train."""
     previous_action_dropout: float = InputDropoutConfig.previous_action_dropout
@@ -517,7 +497,6 @@ class StudySuiteCommand:
             loss=LossConfig(
                 weigh_starts=self.weigh_starts,
                 recall_weight=self.recall_weight,
-                recall_first=self.first_steps(sight),
             ),
             validations=4,  # the policy after the last step counts
             seed=seed,
@@ -525,15 +504,11 @@ class StudySuiteCommand:
             threads=self.workers,
         )
 
-    def first_steps(self, sight: SightSize) -> int:
-        """Return by how many steps a sight memory learns from the recall loss alone."""
-        return self.recall_first if sight.sight == "content" and self.recall_weight else 0
-
     def check(self) -> None:
         """Raise `UserError` if a value is out of range."""
         require_some(options(self, "seeds", "gap", "task", "core"))
         require_at_least(1, options(self, "steps", "batch_size", "episodes", "workers"))
-        require_at_least(0, {"--seeds": min(self.seeds)} | options(self, "recall_first"))
+        require_at_least(0, {"--seeds": min(self.seeds)})
         require_above_0({} if self.minutes is None else options(self, "minutes"))
         _ = self.variants  # raises for a core that there is not
         self.train_options(RunFolder(self.out), seed=0).check()
@@ -581,7 +556,6 @@ class SuiteRunner:
             "minutes": options.minutes,
             "batch_size": options.batch_size,
             **asdict(training.loss),
-            "recall_first": options.recall_first,
             **asdict(training.optimization),
             **asdict(training.input_dropout),
             "env": options.env,
@@ -644,7 +618,7 @@ class SuiteRunner:
                 own = measured[REFERENCE].step_s
                 scale = found[REFERENCE].step_s / own if found else 1.0
                 for name, cost in measured.items():
-                    scaled = Cost(scale * cost.step_s, scale * cost.recall_first_s, cost.of_lstm)
+                    scaled = Cost(scale * cost.step_s, scale * cost.memory_s, cost.of_lstm)
                     found.setdefault(name, scaled)
                 write_json(path, {name: asdict(cost) for name, cost in found.items()})
         return found
@@ -670,7 +644,7 @@ class SuiteRunner:
         """
         steps, given = self._options.steps, self._options
         if cost is not None:
-            steps = cost.steps(given.minutes or 0, given.first_steps(variant.sight))
+            steps = cost.steps(given.minutes or 0)
         config, sight = self._cores[variant.label], variant.sight
         if folder.can_resume:
             facts = folder.facts

@@ -1,11 +1,10 @@
-"""The recall loss falls if and only if the core remembers; its network stays out of checkpoints."""
+"""The recall loss falls if and only if the core remembers; a content memory learns what will be gone."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -13,20 +12,11 @@ import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from ttm.datasets import EpisodeDataset, EpisodeWriter, open_dataset
-from ttm.datasets.dataset import embed_instructions
-from ttm.datasets.windows import stand_stills
 from ttm.policy import PRESETS, Policy, PolicySpec, UserError, load_checkpoint
-from ttm.policy.sight import ContentMemory
+from ttm.policy.sight import EVENTS, STORED, ContentMemory
 from ttm.training.data import FeatureCache
 from ttm.training.frozen_vision import EpisodeFeatures, tick_codes
-from ttm.training.losses import (
-    LONGEST_FRAME,
-    RecallLoss,
-    RecallTargets,
-    half_of_slots,
-    learn_memory,
-    recalling_size,
-)
+from ttm.training.losses import RecallLoss, learn_memory, will_be_gone
 from ttm.training.train import TrainCommand
 
 TICKS = 6
@@ -58,7 +48,7 @@ def features_of(episodes: EpisodeDataset, spec: PolicySpec) -> EpisodeFeatures:
 
 def test_codes_tell_scenes_apart(cue: Path, spec: PolicySpec) -> None:
     episodes = open_dataset(cue)
-    seen = features_of(episodes, spec).seen(by_sight=False)
+    seen = features_of(episodes, spec).seen()
     codes = tick_codes(seen, [TICKS] * 12, seed=0)
     assert codes.shape == (12 * TICKS, 3)  # three directions: from each first frame to the other
     assert torch.equal(codes, tick_codes(seen, [TICKS] * 12, seed=0))
@@ -75,7 +65,7 @@ def test_codes_tell_scenes_apart(cue: Path, spec: PolicySpec) -> None:
 def test_episodes_in_which_nothing_changes_are_told(tmp_path: Path, spec: PolicySpec) -> None:
     episodes = open_dataset(written(tmp_path, spec, [3, 3]))
     with pytest.raises(UserError, match="needs frames that differ within an episode"):
-        tick_codes(features_of(episodes, spec).seen(by_sight=False), [TICKS] * 2, seed=0)
+        tick_codes(features_of(episodes, spec).seen(), [TICKS] * 2, seed=0)
 
 
 def test_padding_does_not_count() -> None:
@@ -93,53 +83,63 @@ def test_padding_does_not_count() -> None:
     torch.testing.assert_close(before["recall_ratio"], error / nothing)
 
 
-def test_a_content_memory_learns_to_recall_alone(cue: Path, spec: PolicySpec) -> None:
-    episodes, config = open_dataset(cue), replace(PRESETS["tiny"], sight_tokens=6, sight="content")
+def test_a_content_memory_learns_what_will_be_gone(cue: Path, spec: PolicySpec) -> None:
+    """It opens at the first frame, whichever that is, and at no other; nothing else of the policy changes."""
+    episodes, config = open_dataset(cue), replace(PRESETS["tiny"], sight_tokens=3, sight="content")
     torch.manual_seed(0)
     policy = Policy(spec, config)
     features = FeatureCache(policy, spec.cameras).features(episodes)
     before = {name: value.clone() for name, value in policy.state_dict().items()}
-    codes = tick_codes(features.seen(by_sight=True), [TICKS] * 12, seed=0)
-    targets = RecallTargets(codes, [TICKS] * 12, stand_stills(episodes))
-    recall = RecallLoss(recalling_size(policy), targets.size, 1.0)
-    instructions = torch.from_numpy(embed_instructions(list(episodes)))
-    lessons = learn_memory(
-        policy, recall, targets, features.by_sight, instructions, steps=60, seed=0
-    )
-    ratios = list(lessons)
-    assert ratios[0] > 0.8
-    assert ratios[-1] < 0.5
+    memory = policy.sight
+    assert isinstance(memory, ContentMemory)
+    lessons = list(learn_memory(memory, features.by_sight, [TICKS] * 12, seed=0))
+    assert lessons[-1] == (1.0, 0.0)
     changed = {n for n, v in policy.state_dict().items() if not torch.equal(v, before[n])}
     assert {name.split(".")[0] for name in changed} == {"sight"}
+    assert not any(each.requires_grad for each in memory.selector())
+    seen = features.by_sight(torch.arange(12 * TICKS).view(12, TICKS))
+    _, last = memory(seen.maps, seen.index, memory.initial_state(12), None)
+    assert last[EVENTS].tolist() == [1.0] * 12
+    held = last[STORED][:, 0]
+    torch.testing.assert_close(held[:3].repeat(4, 1), held)
+    assert torch.cdist(held[:3], held[:3])[0, 1:].min() > 0.5
 
 
-def test_half_of_the_slots_have_to_recall() -> None:
-    """What is left out is both what a slot sees and what it holds, in the whole window."""
-    now, seen = torch.rand(50, 3, 4, 5) + 1, torch.rand(50, 3, 4, 5) + 1
-    half = half_of_slots(now, seen).view(50, 3, 2, 4, 5)
-    kept = half[:, 0, 0, :, 0] > 0
-    assert 60 < int(kept.sum()) < 140
-    both = torch.stack([now, seen], dim=2)
-    assert torch.equal(half, both * kept[:, None, None, :, None])
+def test_what_is_seen_again_at_the_end_will_not_be_gone() -> None:
+    """It may have moved by a cell, as the camera shakes. The last quarter tells, at most its last ticks."""
+    torch.manual_seed(0)
+    wall, thing = torch.randn(4, 8, 8), 5 * torch.randn(4, 2, 2)
+    maps = wall.repeat(16, 1, 1, 1)
+    maps[:5, :, 2:4, 2:4] = thing
+    maps[13:] = maps[13:].roll(1, dims=3)
+    gone = will_be_gone(maps).view(16, 8, 8)
+    inner = torch.zeros(8, 8, dtype=torch.bool)
+    inner[2:4, 2:4] = True
+    assert torch.equal(gone[:5, :, 1:7], inner[:, 1:7].expand(5, 8, 6))
+    assert not gone[9:].any()
 
 
-def test_frames_last_in_training_alone(
-    cue: Path, command: Callable[..., TrainCommand], monkeypatch: pytest.MonkeyPatch
+def test_a_memory_that_is_new_needs_frozen_vision(
+    cue: Path,
+    command: Callable[..., TrainCommand],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    repeats: dict[bool, list[torch.Tensor | None]] = {True: [], False: []}
-    forward = ContentMemory.forward
-
-    def recorded(self: ContentMemory, *given: Any) -> Any:
-        repeats[self.training].append(given[5])
-        return forward(self, *given)
-
-    monkeypatch.setattr(ContentMemory, "forward", recorded)
-    small = {"sight": "content", "sight_tokens": 2, "window": "episode", "batch_size": 6}
-    assert command(data=(str(cue),), steps=2, **small).run() == 0
-    lasted = torch.cat([x.flatten() for x in repeats[True] if x is not None])
-    assert float(lasted.min()) == 1 < float(lasted.max()) <= LONGEST_FRAME
-    assert len(repeats[False]) > 0
-    assert all(each is None for each in repeats[False])
+    given = {"data": (str(cue),), "sight": "content", "sight_tokens": 2, "window": "episode"}
+    with pytest.raises(UserError, match="from frozen vision; give --freeze-vision, or --init"):
+        command(**given, steps=1).run()
+    first = command(data=(str(cue),), steps=1, out=tmp_path / "first")
+    assert first.run() == 0
+    frozen = {"init": first.out / "last.safetensors", "freeze_vision": True}
+    learned = command(**given, **frozen, steps=1, out=tmp_path / "learned")
+    assert learned.run() == 0
+    assert (
+        "the memory opens at 100% of the frames that show what will be gone"
+        in capsys.readouterr().err
+    )
+    again = command(**given, init=learned.out / "last.safetensors", steps=1, out=tmp_path / "again")
+    assert again.run() == 0
+    assert "the memory opens" not in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("core", "remembers"), [("lstm", True), ("none", False)])

@@ -51,11 +51,6 @@ def test_what_is_still_seen_is_no_target() -> None:
     assert_equal(found, torch.tensor([torch.nan, -3.0, -3.0]))
 
 
-def test_the_longest_stand_still_of_each_episode(codes: torch.Tensor) -> None:
-    found = RecallTargets(codes, LENGTHS, STANDS).longest_stands()
-    assert [each.tolist() for each in found] == [[0, 1, 2], [5, 6]]
-
-
 def test_a_long_past_is_searched_in_parts(
     codes: torch.Tensor, monkeypatch: pytest.MonkeyPatch
 ) -> None:

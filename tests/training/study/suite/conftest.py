@@ -65,7 +65,6 @@ def tiny_study(**changes: object) -> StudySuiteCommand:
         "core": ("ours", "lstm"),
         "seeds": (0,),
         "steps": 2,
-        "recall_first": 2,
         "batch_size": 2,
         "task": ("recall",),
         "env": ENV,

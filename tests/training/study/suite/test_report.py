@@ -52,7 +52,6 @@ TRAININGS = [
 SETTINGS = {
     "steps": 60,
     "minutes": None,
-    "recall_first": 0,
     "batch_size": 16,
     "recall_weight": 2.0,
 }

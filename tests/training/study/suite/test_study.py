@@ -15,7 +15,6 @@ import torch
 from ttm.policy import UserError, load_checkpoint
 from ttm.sim import Evaluation
 from ttm.sim.condition import Condition
-from ttm.training import train as training
 from ttm.training.frozen_vision import MapStore
 from ttm.training.study import suite as pieces
 from ttm.training.study.suite import (
@@ -100,35 +99,6 @@ def test_interrupted_and_resumed_equals_unbroken(
     assert set(choices(collect_figures(broken.out))) < set(unbroken)
 
 
-def lessons(patch: pytest.MonkeyPatch) -> list[int]:
-    """Return the list to which each training adds the steps of the recall loss alone."""
-    found: list[int] = []
-    original = training.learn_memory
-
-    def learn(*parts: Any, **named: Any) -> Any:
-        found.append(named["steps"])
-        return original(*parts, **named)
-
-    patch.setattr(training, "learn_memory", learn)
-    return found
-
-
-def test_the_recall_loss_comes_first_once_for_a_content_memory(
-    options: Make, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    found = lessons(monkeypatch)
-    wanted = options(core=("lstm", "lstm sight_tokens=2", OURS), gap=(1,), probe=("live",), steps=3)
-    stopped = replace(wanted, core=(OURS,))
-    with pytest.MonkeyPatch.context() as patch:
-        stop_after(patch, 2)
-        assert stopped.run() == 130
-    assert found == [2]
-    assert wanted.run() == 0
-    assert found == [2]
-    with pytest.raises(UserError, match=r"--recall-first is 4, but .* was made with 2"):
-        replace(wanted, recall_first=4).run()
-
-
 def test_equal_time_of_the_cpu_gives_each_core_its_steps(
     options: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -140,8 +110,8 @@ def test_equal_time_of_the_cpu_gives_each_core_its_steps(
         found = measured(*given)
         assert all(each.step_s > 0 for each in found.values())
         assert found["lstm"].of_lstm == 1
-        assert {name for name, each in found.items() if each.recall_first_s} == {OURS} & set(found)
-        known = {"lstm": Cost(10, 0, 1), OURS: Cost(12, 3, 1.2), "none": Cost(5, 0, 0.5)}
+        assert {name for name, each in found.items() if each.memory_s} == {OURS} & set(found)
+        known = {"lstm": Cost(10, 0, 1), OURS: Cost(12, 6, 1.2), "none": Cost(5, 0, 0.5)}
         return {name: known[name] for name in found}
 
     monkeypatch.setattr(pieces, "measured_costs", costs)
@@ -158,12 +128,11 @@ def test_equal_time_of_the_cpu_gives_each_core_its_steps(
     figures = collect_figures(options().out)
     found = {each.variant: each for each in figures.trainings}
     assert {name: each.steps for name, each in found.items()} == {OURS: 2, "lstm": 3, "none": 6}
-    assert found[OURS].cost == {"step_s": 12, "recall_first_s": 3, "of_lstm": 1.2}
+    assert found[OURS].cost == {"step_s": 12, "memory_s": 6, "of_lstm": 1.2}
     assert all((each.cpu_minutes or 0) > 0 for each in figures.trainings)
     assert (figures.settings["steps"], figures.settings["minutes"]) == (None, 0.5)
-    monkeypatch.setattr(pieces, "measured_costs", costs)
-    with pytest.raises(UserError, match="no step fits beside 20 of the recall loss"):
-        options(**part, recall_first=20, out=options().out / "other").run()
+    with pytest.raises(UserError, match="in which no step fits; give more"):
+        Cost(10, 25, 1).steps(0.5)
 
 
 def test_ctrl_c_in_an_evaluation_loses_that_one_alone(
