@@ -77,7 +77,9 @@ def out_of_view(
     furthest_m = (axes * centres + np.abs(axes) * half_sizes).sum(axis=1)
     furthest_m += normals @ (data.geom_xpos - data.cam_xpos[camera]).T
     furthest_m[0] -= near_m
-    bounded = model.geom_type != int(mujoco.mjtGeom.mjGEOM_PLANE)  # 100 times faster than with the enum
+    bounded = model.geom_type != int(
+        mujoco.mjtGeom.mjGEOM_PLANE
+    )  # 100 times faster than with the enum
     return bounded & (furthest_m < 0.0).any(axis=0)
 
 
