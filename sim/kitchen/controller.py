@@ -76,12 +76,9 @@ class ArmKinematics:
 class FetchController:
     """Holds the gripper's target between ticks and writes actuator commands into `data.ctrl`."""
 
-    steps: int
-    """The number of physics steps in a tick."""
-
     def __init__(self, model: mujoco.MjModel, data: mujoco.MjData, kinematics: ArmKinematics):
         self.model, self.data, self.kinematics = model, data, kinematics
-        self.steps = round(SPEC.control_dt_s / model.opt.timestep)
+        self.steps = round(SPEC.control_dt_s / model.opt.timestep)  # of physics in a tick
 
         def positions(joints: Sequence[str]) -> np.ndarray:
             return np.array([model.joint(fetch.PREFIX + name).qposadr[0] for name in joints])
