@@ -71,14 +71,14 @@ def out_of_view(
     # The inward normals of the planes, the near plane first. The camera looks along -z.
     planes = np.array([(0, 0, -1), (-1, 0, -side), (1, 0, -side), (0, -1, -up), (0, 1, -up)])
     normals = planes @ data.cam_xmat[camera].reshape(3, 3).T
-    axes = data.geom_xmat.reshape(-1, 3, 3).transpose(0, 2, 1).reshape(-1, 3) @ normals.T
-    axes = axes.reshape(-1, 3, 5)  # the normals in the frame of each geom
-    centres, half_sizes = model.geom_aabb[:, :3, None], model.geom_aabb[:, 3:, None]
+    axes = (normals @ data.geom_xmat.T.reshape(3, -1)).reshape(5, 3, -1)  # in each geom's frame
+    centres, half_sizes = model.geom_aabb.T.reshape(2, 3, -1)
     furthest_m = (axes * centres + np.abs(axes) * half_sizes).sum(axis=1)
-    furthest_m += (data.geom_xpos - data.cam_xpos[camera]) @ normals.T
-    furthest_m[:, 0] -= near_m
-    bounded = model.geom_type != mujoco.mjtGeom.mjGEOM_PLANE
-    return bounded & (furthest_m < 0.0).any(axis=1)
+    furthest_m += normals @ (data.geom_xpos - data.cam_xpos[camera]).T
+    furthest_m[0] -= near_m
+    plane = int(mujoco.mjtGeom.mjGEOM_PLANE)  # NumPy compares the enum 100 times more slowly
+    bounded = model.geom_type != plane
+    return bounded & (furthest_m < 0.0).any(axis=0)
 
 
 class Cameras:

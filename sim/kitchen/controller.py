@@ -14,7 +14,7 @@ import mujoco
 import numpy as np
 
 from ttm.sim.kitchen import fetch
-from ttm.sim.kitchen.spec import ARM_JOINTS
+from ttm.sim.kitchen.spec import ARM_JOINTS, SPEC
 
 READY_POSITION_M = (0.77, 0.0, 0.90)
 """Where the gripper waits, pointing forward, in the base frame."""
@@ -78,6 +78,7 @@ class FetchController:
 
     def __init__(self, model: mujoco.MjModel, data: mujoco.MjData, kinematics: ArmKinematics):
         self.model, self.data, self.kinematics = model, data, kinematics
+        self.steps = round(SPEC.control_dt_s / model.opt.timestep)  # of physics in a tick
 
         def positions(joints: Sequence[str]) -> np.ndarray:
             return np.array([model.joint(fetch.PREFIX + name).qposadr[0] for name in joints])
@@ -97,8 +98,7 @@ class FetchController:
         self._base_body = model.body(fetch.PREFIX + fetch.BASE_LINK).id
         self.target_position_m = np.zeros(3)
         self.target_rotation = mink.SO3.identity()
-        self._arm_from = self._arm_to = np.array(READY_JOINTS_RAD)
-        self._base_command = np.zeros(2)
+        self._arm_to = np.array(READY_JOINTS_RAD)
 
     def place(
         self,
@@ -120,7 +120,7 @@ class FetchController:
         finger_m = fetch.FINGER_TRAVEL_M if grip_m is None else grip_m
         qpos[self._finger_q] = ctrl[self._finger_u] = finger_m
         qpos[self._still_q] = ctrl[self._still_u] = (fetch.TORSO_HEIGHT_M, *head_rad)
-        self._arm_from = self._arm_to = joints
+        self._arm_to = joints
         mujoco.mj_forward(self.model, self.data)
         self.target_position_m, self.target_rotation = self.gripper_pose()
 
@@ -138,16 +138,17 @@ class FetchController:
         self.target_position_m = measured + lag * nearer
         turn = mink.SO3.exp(np.asarray(rotation_rad, dtype=float))
         self.target_rotation = turn @ self.target_rotation
-        self._arm_from = self._arm_to
-        target = self.target_position_m, self.target_rotation
-        self._arm_to = self.kinematics.solve(self._arm_from, *target)
+        begun, target = self._arm_to, (self.target_position_m, self.target_rotation)
+        self._arm_to = self.kinematics.solve(begun, *target)
+        portions = np.arange(1, self.steps + 1)[:, None] / self.steps
+        self._arm_path = begun + portions * (self._arm_to - begun)  # (steps, 7)
         self.data.ctrl[self._finger_u] = fetch.FINGER_TRAVEL_M * float(opening)
-        self._base_command = np.asarray(base, dtype=float)
+        self._base_command = float(base[0]), float(base[1])
 
-    def drive(self, progress: float) -> None:
-        """Write the actuator commands of a physics step after a portion of the tick in (0, 1]."""
+    def drive(self, step: int) -> None:
+        """Write the actuator commands of one of the tick's physics steps, numbered from 0."""
         ctrl = self.data.ctrl
-        ctrl[self._arm_u] = self._arm_from + progress * (self._arm_to - self._arm_from)
+        ctrl[self._arm_u] = self._arm_path[step]
         yaw = self.data.qpos[self._base_q[2]]
         forward_m_s, yaw_rad_s = self._base_command
         ctrl[self._base_u] = forward_m_s * np.cos(yaw), forward_m_s * np.sin(yaw), yaw_rad_s

@@ -15,7 +15,7 @@ import mujoco
 
 from ttm.policy.errors import UserError
 from ttm.sim.kitchen.fetch import add_fetch
-from ttm.sim.kitchen.objects import BOX, OBJECTS, Vector, add_object
+from ttm.sim.kitchen.objects import BOX, HIDDEN_GROUP, OBJECTS, Vector, add_object
 
 KITCHEN_XML = Path(__file__).parents[1] / "assets" / "kitchen.xml"
 COUNTER_TOP_Z_M = 0.78
@@ -79,4 +79,4 @@ def _add_drawer(spec: mujoco.MjSpec, name: str, height_m: float) -> None:
     for end in (-1, 1):
         size = (abs(bar_x) / 2 - 0.006, 0.008, 0.006)
         box((bar_x / 2 - 0.006, 0, 0.039 * end), size, "handle", "pull")
-    body.add_site(name=f"handle_{name}", pos=(bar_x, 0, 0))
+    body.add_site(name=f"handle_{name}", pos=(bar_x, 0, 0), group=HIDDEN_GROUP)  # within the bar

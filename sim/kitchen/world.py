@@ -74,7 +74,6 @@ class KitchenWorld:
         self.cameras = Cameras(self.model, self.data)
         self.variation = Variation(self.model, self.data)
         self._first_state = np.zeros(mujoco.mj_stateSize(self.model, HELD_STATE))
-        self._substeps = round(SPEC.control_dt_s / self.model.opt.timestep)
 
     @property
     def time_s(self) -> float:
@@ -115,8 +114,8 @@ class KitchenWorld:
         self, translation_m: np.ndarray, rotation_rad: np.ndarray, opening: float, base: np.ndarray
     ) -> None:
         self.controller.command(translation_m, rotation_rad, opening, base)
-        for step in range(self._substeps):
-            self.controller.drive((step + 1) / self._substeps)
+        for step in range(self.controller.steps):
+            self.controller.drive(step)
             mujoco.mj_step(self.model, self.data)
         mujoco.mj_forward(self.model, self.data)
 

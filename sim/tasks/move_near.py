@@ -54,11 +54,12 @@ class MoveNear(GroupTask):
 
     def _is_set_down(self, world: KitchenWorld) -> bool:
         moved, other = self.names(world.start.goal)
-        places = _places(world)
-        away_m = np.hypot(*(places[moved] - places[other]))
+        place, there = (world.data.body(name).xpos[:2] for name in (moved, other))
         near_m = GAP_M + HOUSEHOLD[moved].half_m[1] + HOUSEHOLD[other].half_m[1]
-        near = away_m < min(near_m, _free_m(places[other], world.start.goal, places))
-        return bool(near and abs(above_rest_m(world, moved)) < RESTS_M)
+        away_m = np.hypot(*(place - there))
+        if away_m >= near_m or abs(above_rest_m(world, moved)) >= RESTS_M:
+            return False
+        return bool(away_m < _free_m(there, world.start.goal, _places(world)))
 
     def grasp(self, world: KitchenWorld) -> Grasp | None:
         return None if self._is_set_down(world) else hold(world, self.names(world.start.goal)[0])
@@ -89,10 +90,12 @@ def _places(world: KitchenWorld) -> dict[str, np.ndarray]:
     return {name: world.data.body(name).xpos[:2] for name in HOUSEHOLD}
 
 
-def _free_m(place: np.ndarray, goal: str, places: Mapping[str, np.ndarray]) -> float:
-    """Return how far a place is from the nearest object that the goal does not name."""
-    others = [there for name, there in places.items() if name not in goal.split(NEAR)]
-    return float(min(np.hypot(*(place - there)) for there in others))
+def _free_m(points: np.ndarray, goal: str, places: Mapping[str, np.ndarray]) -> np.ndarray:
+    """Return how far points, (..., 2), are from the nearest object that the goal does not name, (...)."""
+    named = goal.split(NEAR)
+    others = np.array([there for name, there in places.items() if name not in named])
+    away_m = points[..., None, :] - others
+    return np.hypot(away_m[..., 0], away_m[..., 1]).min(axis=-1)
 
 
 def _beside(
@@ -105,13 +108,9 @@ def _beside(
     moved, other = start.goal.split(NEAR)
     ahead_x, ahead_y = ahead = (places[other] - base_m) / np.hypot(*(places[other] - base_m))
     candidates = places[other] + BESIDE_M * DIRECTIONS @ np.array([ahead, (-ahead_y, ahead_x)])
-    free_m = [
-        min(
-            FREE_M, *(_free_m(place - back_m * ahead, start.goal, places) for back_m in (0, PALM_M))
-        )
-        * (place[0] > COUNTER_FRONT_X_M + 0.06)
-        for place in candidates
-    ]
+    passed = np.stack([candidates, candidates - PALM_M * ahead])
+    free_m = np.minimum(FREE_M, _free_m(passed, start.goal, places).min(axis=0))
+    free_m *= candidates[:, 0] > COUNTER_FRONT_X_M + 0.06
     away_m = np.hypot(*(candidates - start.objects_m[moved][:2]).T)
     best = np.lexsort((away_m, -np.round(free_m, 2)))[0]
     return candidates[best], free_m[best]

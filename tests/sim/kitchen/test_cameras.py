@@ -12,6 +12,8 @@ import pytest
 from ttm.sim import KitchenEnv
 from ttm.sim.kitchen import cameras, fetch
 from ttm.sim.kitchen.cameras import OF_DATA, OF_MODEL, Cameras, out_of_view
+from ttm.sim.kitchen.objects import HIDDEN_GROUP
+from ttm.sim.kitchen.scene import DRAWER_Z_M
 from ttm.sim.kitchen.spec import FRAME_PX
 from ttm.sim.tasks.table import MEMORY_NAMES
 
@@ -144,6 +146,18 @@ def test_pictures_for_people_show_shadows_and_labels(
     monkeypatch.setattr(cameras, "SUN", slice(0, 0))
     darker = env.render().astype(int) - plain
     assert (darker.sum(axis=2) > 30).mean() > 0.01, "without sun, nothing lies in a shadow"
+
+
+def test_sites_within_handles_are_not_drawn_and_nothing_is_missing(env: KitchenEnv) -> None:
+    handles = [env.model.site(f"handle_{name}").id for name in DRAWER_Z_M]
+    assert (env.model.site_group[handles] == HIDDEN_GROUP).all()
+    env.reset(seed=5, options={"task": "open_drawer"})
+    for _ in range(6):
+        seen = env.step(env.expert().action())[0]
+        env.model.site_group[handles] = 0
+        with closing(Everything(env)) as everything:
+            assert_seen_as_rendered(env, seen, everything)
+        env.model.site_group[handles] = HIDDEN_GROUP
 
 
 def test_most_of_the_robot_is_out_of_view(env: KitchenEnv) -> None:

@@ -16,10 +16,11 @@ from mink import SO3
 from ttm.sim import KitchenEnv
 from ttm.sim.evaluation import EvaluateCommand
 from ttm.sim.kitchen import fetch
-from ttm.sim.kitchen.objects import HOUSEHOLD
+from ttm.sim.kitchen.objects import HOUSEHOLD, add_household
 from ttm.sim.kitchen.scene import COUNTER_TOP_Z_M, DRAWER_Z_M
 from ttm.sim.kitchen.spec import SPEC
-from ttm.sim.kitchen.world import both_fingers_touch
+from ttm.sim.kitchen.world import KitchenWorld, both_fingers_touch
+from ttm.sim.kitchen_env import CAMERAS
 from ttm.sim.tasks.groups import above_rest_m
 from ttm.sim.tasks.motions import pulled_m
 from ttm.sim.tasks.table import GROUP_NAMES, TASKS, instructions_of, load_task
@@ -64,6 +65,28 @@ def test_the_groups_share_one_scene_which_others_do_not_see(env: KitchenEnv) -> 
     bodies = {env.model.body(i).name for i in range(env.model.nbody)}
     assert bodies >= HOUSEHOLD.keys()
     assert "red can" not in bodies
+
+
+def test_the_floor_looks_like_that_of_the_other_tasks(env: KitchenEnv) -> None:
+    """It is drawn as one square. Theirs consists of many, which costs as much as half of the scene."""
+
+    def with_squares(scene: mujoco.MjSpec) -> None:
+        squares_m = scene.geom("floor").size[2]
+        add_household(scene)
+        assert scene.geom("floor").size[2] >= 2 * scene.geom("floor").size[0]
+        scene.geom("floor").size[2] = squares_m
+
+    other, most = KitchenWorld(with_squares), 0
+    for seed in range(3):
+        seen, _ = env.reset(seed=seed, options={"task": GROUP_NAMES[seed]})
+        other.data.qpos[:] = env.data.qpos
+        mujoco.mj_forward(other.model, other.data)
+        for name, camera in CAMERAS.items():
+            apart = np.abs(seen[name].astype(int) - other.cameras.frame(camera)).max(axis=2)
+            most = max(most, int(apart.max()))
+            assert (apart > 0).sum() <= 8
+    other.cameras.close()
+    assert most <= 2, "of 255, by rounding"
 
 
 @pytest.mark.parametrize("name", ["pick_object", "move_near"])
