@@ -6,14 +6,16 @@ import numpy as np
 
 from ttm.sim.kitchen.scene import CHEST_POSITION_M, DRAWER_Z_M, HANDLE_X_M
 from ttm.sim.kitchen.world import InitialState
-from ttm.sim.tasks.motions import OpenTask, base_facing, gripper_start, lay_objects
+from ttm.sim.tasks.motions import OpenTask, base_facing, gripper_start, lay_more, lay_objects
 
 
 class OpenDrawer(OpenTask):
     """The robot stands in front of the chest and must pull out the named drawer."""
 
     template = "open the {} drawer"
+    paraphrases = ("please open the {} drawer", "open the {} one of the drawers")
     goals = tuple(DRAWER_Z_M)
+    with_clutter = staticmethod(lay_more)
 
     def sample(self, rng: np.random.Generator) -> InitialState:
         _, placed = lay_objects(rng, rng.uniform(0.0, 0.8))
