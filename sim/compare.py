@@ -198,7 +198,7 @@ def print_comparison(entries: Sequence[Entry]) -> None:
     print(rates_table(entries))
     pairs = pairs_of(entries)
     if pairs:
-        print("\nthe same initial states in pairs, by McNemar's exact test:")
+        print("\nthe same initial states in pairs, by McNemar's exact test, with 95 % intervals:")
         print(pairs_table(pairs))
 
 

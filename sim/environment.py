@@ -71,6 +71,7 @@ class PolicyEnv(Protocol):
     - `task_groups`, a mapping of names to tuples of tasks. Commands take the name of a group wherever
       they take that of a task. The group "all" is otherwise every task.
     - `paraphrases`, a mapping of instructions to tuples of other words for them, which no demonstration has.
+      `info["instruction"]` is one of them if `WORDS` varies.
     - `variations`, the names of what can vary beside the initial state, such as "light". The options of
       `reset` may then hold `vary`, a dict of such names to levels from 0 (as without) to 3 (most). How
       much varies is drawn from the seed, and leaves what the task itself draws as it is.
@@ -211,7 +212,7 @@ class EnvFacts:
             if name == EACH:
                 each = int(level)
             else:
-                those = [name] if name else [each for each in self.variations if each != WORDS]
+                those = [name] if name else [n for n in self.variations if n != WORDS]
                 common |= dict.fromkeys(those, int(level))
         found = [common] + [common | {name: each} for name in self.variations if each]
         ordered = [[(n, levels[n]) for n in self.variations if levels.get(n)] for levels in found]

@@ -131,7 +131,7 @@ class KitchenEnv(gymnasium.Env[dict[str, np.ndarray], np.ndarray]):
 
     @property
     def variations(self) -> tuple[str, ...]:
-        return tuple(DIMENSIONS)
+        return DIMENSIONS
 
     @property
     def task_groups(self) -> dict[str, tuple[str, ...]]:

@@ -278,12 +278,8 @@ def _by_state(
     """
     found = {}
     for outcome in outcomes:
-        choice = outcome.choice
-        state = (
-            outcome.seed,
-            "" if worded else outcome.instruction,
-            choice.right_choice if choice else "",
-        )
+        choice, text = outcome.choice, "" if worded else outcome.instruction
+        state = (outcome.seed, text, choice.right_choice if choice else "")
         if choice or measure == "success":
             found[state] = choice.is_right if choice and measure == "choice" else outcome.success
     return found

@@ -31,7 +31,7 @@ the episode's seed determines, so that it changes neither another one nor what t
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import mujoco
 import numpy as np
@@ -89,6 +89,14 @@ OF_MODEL = (
 """Fields of the model that vary, and the headlight, which varies as the lights do."""
 
 
+DIMENSIONS = (
+    "camera", "light", "hue", "noise", "texture", "pause", "rate", "decoy", "words", "clutter", "start",
+    "physics", "latency", "frames",
+)  # fmt: skip
+"""`Variation` has a method for each that draws once; frames freeze in `tick`, and decoys are the task's. New
+ones go to the end, so that the draws of the others stay as they are."""
+
+
 class Variation:
     """What varies in the present episode of one scene."""
 
@@ -130,7 +138,7 @@ class Variation:
         if self._levels:
             self._rngs = dict(zip(DIMENSIONS, rng.spawn(len(DIMENSIONS)), strict=True))
         for name, level in self._levels.items():
-            DIMENSIONS[name](self, level, self._rngs[name])
+            getattr(self, f"_{name}", lambda *_: None)(level, self._rngs[name])
 
     def tick(self, *, acts: bool) -> None:
         """Draw what varies in a tick. acts: whether the robot could act in the tick before.
@@ -260,30 +268,8 @@ class Variation:
     def _latency(self, level: int, rng: np.random.Generator) -> None:
         self._late = int(rng.integers(LATEST[level], endpoint=True))
 
-    def _left(self, level: int, rng: np.random.Generator) -> None:
-        """Leave it to others: decoys to the task, frozen frames to `tick`."""
-
 
 def _direction(rng: np.random.Generator) -> np.ndarray:
     """Draw a unit vector, (3,)."""
     vector = rng.standard_normal(3)
     return vector / np.linalg.norm(vector)
-
-
-DIMENSIONS: Mapping[str, Callable[[Variation, int, np.random.Generator], None]] = {
-    "camera": Variation._camera,
-    "light": Variation._light,
-    "hue": Variation._hue,
-    "noise": Variation._noise,
-    "texture": Variation._texture,
-    "pause": Variation._pause,
-    "rate": Variation._rate,
-    "decoy": Variation._left,
-    "words": Variation._words,
-    "clutter": Variation._clutter,
-    "start": Variation._start,
-    "physics": Variation._physics,
-    "latency": Variation._latency,
-    "frames": Variation._left,
-}
-"""Name -> what draws it. New ones go to the end, so that the draws of the others stay as they are."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Self
 
 import mujoco
 import numpy as np
@@ -45,7 +44,7 @@ class InitialState:
         """The command that leaves the gripper as it is: 1 open, 0 closed."""
         return 1.0 if self.grip_m is None else 0.0
 
-    def moved(self, by: np.ndarray) -> Self:
+    def moved(self, by: np.ndarray) -> InitialState:
         """Return the same state with the robot elsewhere: x, y (m), yaw, pan and tilt (rad) of `by`, (5,).
 
         The head is turned to the same point as before, and then by `by`. A robot that holds something stays.
@@ -54,10 +53,8 @@ class InitialState:
             return self
         base, (pan_rad, tilt_rad) = self.base_pose + by[:3], self.head_rad
         look_rad = self.base_pose[2] + pan_rad
-        ahead = (
-            self.base_pose[:2] + LOOK_M * np.array([np.cos(look_rad), np.sin(look_rad)]) - base[:2]
-        )
-        pan_rad = float(np.arctan2(ahead[1], ahead[0]) - base[2] + by[3])
+        x_m, y_m = LOOK_M * np.array([np.cos(look_rad), np.sin(look_rad)]) - by[:2]
+        pan_rad = float(np.arctan2(y_m, x_m) - base[2] + by[3])
         return replace(self, base_pose=base, head_rad=(pan_rad, tilt_rad + float(by[4])))
 
     def stand_still(self) -> np.ndarray:

@@ -36,30 +36,55 @@ PITCH_RAD, STEEP_RAD = 0.6, 1.3
 """The gripper's pitch for low objects, and for those that lie."""
 
 
+def add_clutter(start: InitialState, most: int, rng: np.random.Generator) -> InitialState:
+    """Return the same state with up to `most` more objects on the counter, as far as they find room."""
+    poses = {name: pose for name, pose in start.objects_m.items() if len(pose) > 1}
+    rotations = {name: SO3(np.array(pose[3:] or (1, 0, 0, 0))) for name, pose in poses.items()}
+    named = start.goal.split(NEAR)
+    space_m = _space_m(rotations, named)
+    places = {name: np.array(pose[:2]) for name, pose in poses.items() if pose[0] > 0}
+    there_m, added = np.array(list(places.values())), dict[str, tuple[float, ...]]()
+    low_m, high_m = there_m.min(axis=0) - ADDED_M, there_m.max(axis=0) + ADDED_M
+    for name in map(str, rng.permutation(sorted(poses.keys() - places.keys()))):
+        for place in rng.uniform(np.maximum(low_m, LEAST_M), high_m, (MOST_TRIES, 2)):
+            if len(added) < most and _has_room(name, place, places, space_m, named):
+                _, _, z_m, *rotation = poses[name]
+                places[name] = place
+                added[name] = (*map(float, place), COUNTER_TOP_Z_M + z_m, *rotation)
+                break
+    return replace(start, objects_m={**start.objects_m, **added})
+
+
+def _space_m(rotations: Mapping[str, SO3], named: Sequence[str]) -> dict[str, float]:
+    """Return the space around each object. named: those of the goal."""
+    return {
+        name: NAMED_APART_M * (name in named)
+        + (STANDING_M if _stands(axes.as_matrix()) else HOUSEHOLD[name].height_m / 2)
+        for name, axes in rotations.items()
+    }
+
+
+def _has_room(
+    name: str,
+    place: np.ndarray,
+    places: Mapping[str, np.ndarray],
+    space_m: Mapping[str, float],
+    named: Sequence[str],
+) -> bool:
+    for other, there in places.items():
+        ahead_m, aside_m = np.abs(place - there)
+        in_the_way = aside_m < CORRIDOR_M and (name if place[0] > there[0] else other) in named
+        if in_the_way or np.hypot(ahead_m, aside_m) < space_m[name] + space_m[other]:
+            return False
+    return True
+
+
 class GroupTask(Task):
     """A task in the scene of the household objects."""
 
     max_ticks = 120
     add_to_scene = staticmethod(add_household)
-
-    @staticmethod
-    def with_clutter(start: InitialState, most: int, rng: np.random.Generator) -> InitialState:
-        """Return the same state with up to `most` more objects on the counter, as far as they find room."""
-        poses = {name: pose for name, pose in start.objects_m.items() if name in HOUSEHOLD}
-        named = [name for name in start.goal.split(NEAR) if name in HOUSEHOLD]
-        space_m = _space_m({name: SO3(np.array(pose[3:])) for name, pose in poses.items()}, named)
-        places = {name: np.array(pose[:2]) for name, pose in poses.items() if pose[0] > 0}
-        there_m = np.array(list(places.values()))
-        low_m, high_m = there_m.min(axis=0) - ADDED_M, there_m.max(axis=0) + ADDED_M
-        added = dict[str, tuple[float, ...]]()
-        for name in map(str, rng.permutation(sorted(poses.keys() - places.keys()))):
-            for place in rng.uniform(np.maximum(low_m, LEAST_M), high_m, (MOST_TRIES, 2)):
-                if len(added) < most and _has_room(name, place, places, space_m, named):
-                    _, _, z_m, *rotation = poses[name]
-                    places[name] = place
-                    added[name] = (*map(float, place), COUNTER_TOP_Z_M + z_m, *rotation)
-                    break
-        return replace(start, objects_m={**start.objects_m, **added})
+    with_clutter = staticmethod(add_clutter)
 
     def is_lost(self, world: KitchenWorld) -> bool:
         """Return whether an object that the goal names has fallen from the counter."""
@@ -108,30 +133,6 @@ def lay_household(
         if (np.abs(np.arctan2(aside_m, ahead_m) - base[2] - head_rad[0]) < SEEN_RAD).all():
             break
     return InitialState(goal, poses, base, gripper_start(rng), head_rad=tuple(head_rad.tolist()))
-
-
-def _space_m(rotations: Mapping[str, SO3], named: Sequence[str]) -> dict[str, float]:
-    """Return the space around each object. named: those of the goal."""
-    return {
-        name: NAMED_APART_M * (name in named)
-        + (STANDING_M if _stands(axes.as_matrix()) else HOUSEHOLD[name].height_m / 2)
-        for name, axes in rotations.items()
-    }
-
-
-def _has_room(
-    name: str,
-    place: np.ndarray,
-    places: Mapping[str, np.ndarray],
-    space_m: Mapping[str, float],
-    named: Sequence[str],
-) -> bool:
-    for other, there in places.items():
-        ahead_m, aside_m = np.abs(place - there)
-        in_the_way = aside_m < CORRIDOR_M and (name if place[0] > there[0] else other) in named
-        if in_the_way or np.hypot(ahead_m, aside_m) < space_m[name] + space_m[other]:
-            return False
-    return True
 
 
 def _stands(axes: np.ndarray) -> bool:

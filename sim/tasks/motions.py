@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
-
 import numpy as np
 from mink import SO3
 
 from ttm.sim.kitchen.controller import READY_POSITION_M
 from ttm.sim.kitchen.objects import OBJECTS
 from ttm.sim.kitchen.scene import COUNTER_FRONT_X_M, COUNTER_TOP_Z_M
-from ttm.sim.kitchen.world import InitialState, KitchenWorld
+from ttm.sim.kitchen.world import KitchenWorld
 from ttm.sim.tasks.task import Grasp, Motion, Task
 
 OBJECT_SPACING_M = 0.20
@@ -58,29 +55,12 @@ def lay_objects(
     Returns their names, from right to left, and the positions of all objects, m in the world.
     """
     chosen = [str(name) for name in rng.permutation(list(OBJECTS))[:3]]
-    slots = {name: slot - 1 for slot, name in enumerate(chosen)}
-    return chosen, {**park_objects(), **_in_slots(rng, slots, centre_y_m)}
-
-
-def lay_more(start: InitialState, most: int, rng: np.random.Generator) -> InitialState:
-    """Return the state with up to two more of the objects, beside the three that `lay_objects` laid."""
-    parked = sorted(name for name, (x_m, *_) in start.objects_m.items() if x_m < 0)
-    centre_y_m = float(np.median([y_m for x_m, y_m, *_ in start.objects_m.values() if x_m > 0]))
-    names = [str(name) for name in rng.permutation(parked)[:most]]
-    slots = dict(zip(names, rng.permutation((-2, 2)), strict=False))
-    return replace(start, objects_m={**start.objects_m, **_in_slots(rng, slots, centre_y_m)})
-
-
-def _in_slots(
-    rng: np.random.Generator, slots: Mapping[str, int], centre_y_m: float
-) -> dict[str, tuple[float, float, float]]:
-    """Draw the positions of objects, by their slots left of the centre."""
-    placed = {}
-    for name, slot in slots.items():
+    placed = park_objects()
+    for slot, name in enumerate(chosen):
         x_m = COUNTER_FRONT_X_M + rng.uniform(0.08, 0.18)
-        y_m = centre_y_m + OBJECT_SPACING_M * slot + rng.uniform(-0.02, 0.02)
+        y_m = centre_y_m + OBJECT_SPACING_M * (slot - 1) + rng.uniform(-0.02, 0.02)
         placed[name] = (x_m, y_m, COUNTER_TOP_Z_M + OBJECTS[name].height_m / 2 + 0.001)
-    return placed
+    return chosen, placed
 
 
 def base_facing(rng: np.random.Generator, x_m: float, y_m: float) -> np.ndarray:

@@ -11,7 +11,7 @@ from mink import SO3
 from ttm.sim.kitchen.objects import HOUSEHOLD
 from ttm.sim.kitchen.scene import COUNTER_FRONT_X_M
 from ttm.sim.kitchen.world import InitialState, KitchenWorld, robot_touches
-from ttm.sim.tasks.groups import GroupTask, above_rest_m, hold, lay_household
+from ttm.sim.tasks.groups import GroupTask, above_rest_m, add_clutter, hold, lay_household
 from ttm.sim.tasks.motions import drive_to, is_far, standoff_m, step_to
 from ttm.sim.tasks.task import NEAR, Grasp, Motion
 
@@ -48,7 +48,7 @@ class MoveNear(GroupTask):
     @staticmethod
     def with_clutter(start: InitialState, most: int, rng: np.random.Generator) -> InitialState:
         """Return it with fewer, if there is no place beside the other object any more."""
-        fewer = (GroupTask.with_clutter(start, more, rng) for more in range(most, 0, -1))
+        fewer = (add_clutter(start, more, rng) for more in range(most, 0, -1))
         return next(filter(_has_place, fewer), start)
 
     def predicate(self, world: KitchenWorld) -> bool:

@@ -6,7 +6,8 @@ import numpy as np
 
 from ttm.sim.kitchen.scene import CHEST_POSITION_M, DRAWER_Z_M, HANDLE_X_M
 from ttm.sim.kitchen.world import InitialState
-from ttm.sim.tasks.motions import OpenTask, base_facing, gripper_start, lay_more, lay_objects
+from ttm.sim.tasks.groups import add_clutter
+from ttm.sim.tasks.motions import OpenTask, base_facing, gripper_start, lay_objects
 
 
 class OpenDrawer(OpenTask):
@@ -15,7 +16,7 @@ class OpenDrawer(OpenTask):
     template = "open the {} drawer"
     paraphrases = ("please open the {} drawer", "open the {} one of the drawers")
     goals = tuple(DRAWER_Z_M)
-    with_clutter = staticmethod(lay_more)
+    with_clutter = staticmethod(add_clutter)
 
     def sample(self, rng: np.random.Generator) -> InitialState:
         _, placed = lay_objects(rng, rng.uniform(0.0, 0.8))

@@ -7,7 +7,8 @@ import numpy as np
 from ttm.sim.kitchen.objects import OBJECTS
 from ttm.sim.kitchen.scene import COUNTER_FRONT_X_M
 from ttm.sim.kitchen.world import InitialState
-from ttm.sim.tasks.motions import LiftTask, base_facing, gripper_start, lay_more, lay_objects
+from ttm.sim.tasks.groups import add_clutter
+from ttm.sim.tasks.motions import LiftTask, base_facing, gripper_start, lay_objects
 
 
 class Pick(LiftTask):
@@ -16,7 +17,7 @@ class Pick(LiftTask):
     template = "pick up the {}"
     paraphrases = ("grab the {}", "lift the {} off the counter")
     goals = tuple(OBJECTS)
-    with_clutter = staticmethod(lay_more)
+    with_clutter = staticmethod(add_clutter)
 
     def sample(self, rng: np.random.Generator) -> InitialState:
         centre_y_m = rng.uniform(0.0, 0.8)
