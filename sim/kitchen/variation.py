@@ -135,6 +135,7 @@ class Variation:
         self._shake_rad = self._shake_m = self._deviation = 0.0
         self._colours, self._offset = np.eye(3), 0.0
         self._frozen, self._last = dict[tuple[str, str], int](), dict[str, np.ndarray]()
+        self._sent = list[Observation]()
         if self._levels:
             self._rngs = dict(zip(DIMENSIONS, rng.spawn(len(DIMENSIONS)), strict=True))
         for name, level in self._levels.items():
