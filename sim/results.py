@@ -61,12 +61,15 @@ class PairedTest:
 
     @property
     def interval(self) -> tuple[float, float]:
-        """Differences that are compatible with the outcomes (adjusted Wald; Bonett and Price, 2012)."""
-        states = self.both + self.only_first + self.only_second + self.neither + 2
-        lost, won = (self.only_first + 1) / states, (self.only_second + 1) / states
-        z = NormalDist().inv_cdf(0.5 + CONFIDENCE / 2)
-        half = z * math.sqrt((lost + won - (won - lost) ** 2) / states)
-        return max(-1.0, won - lost - half), min(1.0, won - lost + half)
+        """Differences that are compatible with the outcomes (Agresti and Min, 2005).
+
+        It is Wald's interval, after half an episode has been added to each of the four counts.
+        """
+        lost, won = self.only_first + 0.5, self.only_second + 0.5
+        total = self.both + self.neither + lost + won + 1
+        centre, z = (won - lost) / total, NormalDist().inv_cdf(0.5 + CONFIDENCE / 2)
+        half = z * math.sqrt(max(0.0, lost + won - total * centre**2)) / total
+        return max(-1.0, centre - half), min(1.0, centre + half)
 
     def __str__(self) -> str:
         """Return the difference and its interval, in points."""
