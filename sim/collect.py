@@ -26,6 +26,7 @@ from ttm.sim.environment import (
     EACH,
     EXECUTED,
     HELD,
+    WORDS,
     expert_of,
     inspect_env,
     make_env,
@@ -104,6 +105,8 @@ class CollectCommand:
                 f"--vary {' '.join(self.vary)}: {EACH} is for ttm evaluate; name dimensions"
             )
         condition = Condition(self.gap, cue=self.cue, vary=varied)
+        if WORDS in condition.levels:
+            raise UserError(f"--vary {WORDS}: paraphrases are kept for ttm evaluate; leave it out")
         require_memory_tasks(self.env, names, condition.needs_memory_task)
         embeddings = {text: embed_instruction(text) for name in names for text in facts.tasks[name]}
         checkpoint = checkpoint_path(self.policy) if self.policy else None

@@ -174,8 +174,7 @@ def pairs_table(pairs: Sequence[Pair]) -> str:
             test = pair.test
             counts = test.both, test.only_first, test.only_second, test.neither
             names = pair.task, pair.first.label, pair.second.label
-            change = f"{test.difference:+.0%}"
-            rows.append([*names, *map(str, counts), change, f"{test.p_value:.2g}"])
+            rows.append([*names, *map(str, (*counts, test)), f"{test.p_value:.2g}"])
     return _aligned(rows)
 
 
@@ -199,7 +198,7 @@ def print_comparison(entries: Sequence[Entry]) -> None:
     print(rates_table(entries))
     pairs = pairs_of(entries)
     if pairs:
-        print("\nthe same initial states in pairs, by McNemar's exact test:")
+        print("\nthe same initial states in pairs, by McNemar's exact test, with 95 % intervals:")
         print(pairs_table(pairs))
 
 

@@ -23,6 +23,8 @@ ALL_TASKS = "all"
 """The value of an option that stands for every task of the environment."""
 EACH = "each"
 """The name in `--vary` that stands for each dimension alone."""
+WORDS = "words"
+"""The name of a variation that gives instructions as `PolicyEnv.paraphrases`, kept for evaluation."""
 EXECUTED = "executed_action"
 """The key of `info` that says what the robot did at the last tick; see `PolicyEnv`."""
 HELD = "held"
@@ -69,9 +71,10 @@ class PolicyEnv(Protocol):
     - `task_groups`, a mapping of names to tuples of tasks. Commands take the name of a group wherever
       they take that of a task. The group "all" is otherwise every task.
     - `paraphrases`, a mapping of instructions to tuples of other words for them, which no demonstration has.
+      `info["instruction"]` is one of them if `WORDS` varies.
     - `variations`, the names of what can vary beside the initial state, such as "light". The options of
       `reset` may then hold `vary`, a dict of such names to levels from 0 (as without) to 3 (most). How
-      much varies is drawn from the seed, and leaves the initial state as it is.
+      much varies is drawn from the seed, and leaves what the task itself draws as it is.
 
     Memory tasks show a cue, hide it for a number of ticks, and then let the robot act. Other tasks have
     none of these keys:
@@ -193,7 +196,8 @@ class EnvFacts:
         """Return the variations that the texts of `--vary` ask for, such as "camera=1 light=2".
 
         It is one, or with "each=LEVEL" first what the other texts ask for, and then the same with each
-        dimension alone at that level. Raises `UserError` if the environment does not know a dimension.
+        dimension alone at that level. A level alone is for all but `WORDS`. Raises `UserError` if the
+        environment does not know a dimension.
         """
         common, each = dict[str, int](), 0
         for text in texts:
@@ -208,7 +212,8 @@ class EnvFacts:
             if name == EACH:
                 each = int(level)
             else:
-                common |= dict.fromkeys([name] if name else self.variations, int(level))
+                those = [name] if name else [n for n in self.variations if n != WORDS]
+                common |= dict.fromkeys(those, int(level))
         found = [common] + [common | {name: each} for name in self.variations if each]
         ordered = [[(n, levels[n]) for n in self.variations if levels.get(n)] for levels in found]
         words = (" ".join(f"{name}={level}" for name, level in pairs) for pairs in ordered)

@@ -46,6 +46,7 @@ from ttm.sim.condition import (
 )
 from ttm.sim.environment import (
     ALL_TASKS,
+    WORDS,
     EnvFacts,
     inspect_env,
     make_env,
@@ -480,6 +481,8 @@ def _embed_instructions(
             make_execution(execution, policy.config.chunk, policy.spec.action_size)
         known = policy.known_instructions
         texts = [text for task in sorted({job.task for job in jobs}) for text in facts.tasks[task]]
+        if any(WORDS in job.condition.levels for job in jobs):
+            texts += [other for text in texts for other in facts.paraphrases.get(text, ())]
         unknown = dict.fromkeys(text for text in texts if text not in known)
         if unknown and known:
             warning = not_trained_on(next(iter(unknown)), known)

@@ -131,7 +131,7 @@ class KitchenEnv(gymnasium.Env[dict[str, np.ndarray], np.ndarray]):
 
     @property
     def variations(self) -> tuple[str, ...]:
-        return tuple(DIMENSIONS)
+        return DIMENSIONS
 
     @property
     def task_groups(self) -> dict[str, tuple[str, ...]]:
@@ -162,7 +162,8 @@ class KitchenEnv(gymnasium.Env[dict[str, np.ndarray], np.ndarray]):
 
     @property
     def instruction(self) -> str:
-        return self.task.instruction(self.goal)
+        others = self.task.rewordings(self.goal)
+        return self.world.variation.worded(self.task.instruction(self.goal), others)
 
     @property
     def success(self) -> bool:
@@ -188,13 +189,14 @@ class KitchenEnv(gymnasium.Env[dict[str, np.ndarray], np.ndarray]):
         start = self._sample(options)
         while wanted not in (None, self.task.instruction(start.goal)):
             start = self._sample(options)
-        self.world.begin(start)
+        if clutter := self.world.variation.clutter:
+            start = self.task.with_clutter(start, *clutter)
+        self.world.begin(start.moved(self.world.variation.start))
         self._held_ticks = self._lost_ticks = self._free_ticks = self._paused_ticks = 0
         self._executed = self.world.start.stand_still()
         self._choice: str | None = None
         self.task.update(self.world)
-        self.world.variation.tick(acts=False)
-        return self.observe(), self._info()
+        return self._arrived(acts=False), self._info()
 
     def _sample(self, options: dict[str, Any]) -> InitialState:
         """Draw an initial state, with what `options` fix of its cue."""
@@ -236,7 +238,6 @@ class KitchenEnv(gymnasium.Env[dict[str, np.ndarray], np.ndarray]):
             task = self.task
             self.world.hold(task.cue_end(self.world) if isinstance(task, CueTask) else 0)
         self.task.update(self.world)
-        self.world.variation.tick(acts=go)
         self._held_ticks = self._held_ticks + 1 if self._is_solved() else 0
         self.world.success = self._held_ticks >= HOLD_TICKS
         lost = self._choice not in (None, self.goal) or self.task.is_lost(self.world)
@@ -244,7 +245,12 @@ class KitchenEnv(gymnasium.Env[dict[str, np.ndarray], np.ndarray]):
         late = self.world.tick >= self.task.tick_limit(self.world) + self._paused_ticks
         truncated = not self.success and (late or self._lost_ticks >= LOST_TICKS)
         info = self._info() | {EXECUTED: self._executed.astype(np.float32), HELD: held}
-        return self.observe(), float(self.success), self.success, truncated, info
+        return self._arrived(acts=go), float(self.success), self.success, truncated, info
+
+    def _arrived(self, *, acts: bool) -> dict[str, np.ndarray]:
+        """Return what the policy gets in this tick. acts: whether it could act in the one before."""
+        self.world.variation.tick(acts=acts)
+        return self.world.variation.arrived(self.observe(), acts=acts)
 
     def _is_solved(self) -> bool:
         """Return whether the predicate holds now, and note the first choice of a memory task."""

@@ -13,7 +13,7 @@ from typing import Any, Literal
 from ttm.policy.errors import UserError
 from ttm.policy.files import write_atomically
 from ttm.sim.condition import Condition
-from ttm.sim.environment import require_same_environment, same_environment
+from ttm.sim.environment import WORDS, require_same_environment, same_environment
 from ttm.sim.rollout import Choice, Outcome
 from ttm.sim.shipped import KITCHEN
 
@@ -58,6 +58,23 @@ class PairedTest:
         """The second one's rate less the first one's, 0 if there are no states."""
         states = self.both + self.only_first + self.only_second + self.neither
         return (self.only_second - self.only_first) / max(states, 1)
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """Differences that are compatible with the outcomes (Agresti and Min, 2005).
+
+        It is Wald's interval, after half an episode has been added to each of the four counts.
+        """
+        lost, won = self.only_first + 0.5, self.only_second + 0.5
+        total = self.both + self.neither + lost + won + 1
+        centre, z = (won - lost) / total, NormalDist().inv_cdf(0.5 + CONFIDENCE / 2)
+        half = z * math.sqrt(max(0.0, lost + won - total * centre**2)) / total
+        return max(-1.0, centre - half), min(1.0, centre + half)
+
+    def __str__(self) -> str:
+        """Return the difference and its interval, in points."""
+        low, high = self.interval
+        return f"{self.difference:+.0%} ({low:+.0%} to {high:+.0%})"
 
 
 def mcnemar_exact(first: Sequence[bool], second: Sequence[bool]) -> PairedTest:
@@ -246,24 +263,26 @@ def compare(
     evaluations are of different environments.
     """
     require_same_environment(first.environment, second.environment)
-    tests = {}
+    worded, tests = any(WORDS in each.condition.levels for each in (first, second)), {}
     for name in [name for name in second.tasks if name in first.tasks]:
-        ours = _by_state(first.tasks[name].outcomes, measure)
-        theirs = _by_state(second.tasks[name].outcomes, measure)
+        ours = _by_state(first.tasks[name].outcomes, measure, worded)
+        theirs = _by_state(second.tasks[name].outcomes, measure, worded)
         if shared := ours.keys() & theirs.keys():
             tests[name] = mcnemar_exact([ours[s] for s in shared], [theirs[s] for s in shared])
     return tests
 
 
-def _by_state(outcomes: Sequence[Outcome], measure: Measure) -> dict[tuple[int, str, str], bool]:
+def _by_state(
+    outcomes: Sequence[Outcome], measure: Measure, worded: bool
+) -> dict[tuple[int, str, str], bool]:
     """Return seed, instruction and right choice -> whether the episode went well.
 
-    A task that has changed is thus not compared with itself.
+    A task that has changed is thus not compared with itself. worded: leave out the instruction.
     """
     found = {}
     for outcome in outcomes:
-        choice = outcome.choice
-        state = (outcome.seed, outcome.instruction, choice.right_choice if choice else "")
+        choice, text = outcome.choice, "" if worded else outcome.instruction
+        state = (outcome.seed, text, choice.right_choice if choice else "")
         if choice or measure == "success":
             found[state] = choice.is_right if choice and measure == "choice" else outcome.success
     return found

@@ -40,8 +40,10 @@ TASK = arg(
 VARY = arg(
     metavar="NAME=LEVEL ...",
     help="What varies beside the initial state, at levels 1 to 3, such as camera=1 light=2; a LEVEL alone is "
-    "for all that the environment can vary. In the kitchen: camera, light, hue, noise, texture, pause (the "
-    "robot is held for a while), rate (of cues), decoy (cues that do not count).",
+    "for all that the environment can vary but words. In the kitchen: camera, light, hue, noise, texture, "
+    "pause (the robot is held for a while), rate (of cues), decoy (cues that do not count), words "
+    "(paraphrases, which are kept for evaluation: ttm collect refuses them), clutter (more objects), start "
+    "(of robot and head), physics (friction and mass), latency (of observations), frames (that freeze).",
 )
 RAY = arg(
     metavar="ADDRESS",

@@ -14,15 +14,24 @@
 | pause     | ticks for which the robot is held               | 1 to 30     | 1 to 100    | 1 to 300    |
 | rate      | duration of cues, and of gaps that are drawn    | x ½, 1 or 2 | x ½, 1 or 3 | x ½, 1 or 4 |
 | decoy     | cues that do not count (`tasks.memory.cue`)     |             |             |             |
+| words     | the instruction, in tasks with paraphrases      | other words | other words | other words |
+| clutter   | objects that are added, but not to memory tasks | 1 or 2      | 1 to 4      | 1 to 8      |
+| start     | the robot's place, no nearer, and heading       | 5 cm, 3°    | 10 cm, 6°   | 20 cm, 12°  |
+|           | head, from where it would look otherwise        | 2°          | 4°          | 8°          |
+| physics   | friction of all that touches, by a factor       | 0.8 to 1.25 | 0.67 to 1.5 | 0.5 to 2    |
+|           | mass of objects, resistance of drawers          | 0.7 to 1.4  | 0.5 to 2    | 0.25 to 4   |
+| latency   | ticks by which observations are late            | 0 or 1      | 0 to 2      | 0 to 3      |
+| frames    | ticks at which a frame freezes                  | 2 %         | 4 %         | 8 %         |
+|           | for so many ticks; for one, it is dropped       | 1 or 2      | 1 to 5      | 1 to 10     |
 
 Every episode draws how much varies, up to these strengths. Each dimension has a generator of its own that
-the episode's seed determines, so that it changes neither another one nor the initial state.
+the episode's seed determines, so that it changes neither another one nor what the task draws.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 
 import mujoco
 import numpy as np
@@ -30,8 +39,10 @@ from mink import SO3
 
 from ttm.policy.errors import UserError, require_choice
 from ttm.sim.kitchen import fetch
+from ttm.sim.kitchen.scene import DRAWER_Z_M
 from ttm.sim.kitchen.spec import FRAME_PX, SPEC
 
+Observation = dict[str, np.ndarray]
 LEVELS = (0, 1, 2, 3)
 # By level:
 CAMERA_RAD, CAMERA_M = np.radians((0.0, 2.0, 4.0, 8.0)), (0.0, 0.01, 0.02, 0.04)
@@ -45,11 +56,19 @@ LIGHT = np.array(
 )
 """The least and the greatest factor of brightness and of contrast."""
 LIGHT_RAD, HUE_RAD = np.radians((0.0, 0.0, 0.0, 40.0)), np.radians((0.0, 10.0, 30.0, 60.0))
-NOISE, FREEZING = (0.0, 5.0, 10.0, 20.0), (0.0, 0.0, 0.02, 0.04)
+NOISE = (0.0, 5.0, 10.0, 20.0)
+FREEZING = {
+    "noise": ((0.0, 0), (0.0, 5), (0.02, 5), (0.04, 5)),
+    "frames": ((0.0, 0), (0.02, 2), (0.04, 5), (0.08, 10)),
+}
+"""The probability in each tick that a camera's frame freezes, and the most ticks for which it does."""
 RECOLOURED = (0.0, 0.25, 0.5, 1.0)
 LONGEST_PAUSE, SLOWEST = (0, 30, 100, 300), (1, 2, 3, 4)
+MOST_ADDED, LATEST = (0, 2, 4, 8), (0, 1, 2, 3)
+START_M, START_RAD, LOOK_RAD = (0.0, 0.05, 0.1, 0.2), np.radians((0, 3, 6, 12)), CAMERA_RAD
+FRICTION, MASS = (1.0, 1.25, 1.5, 2.0), (1.0, 1.4, 2.0, 4.0)
+"""The greatest factors; the least are their inverses."""
 
-LONGEST_FREEZE = 5
 PAUSE_WITHIN = 30
 """A pause begins within so many ticks of the first at which the robot may act."""
 SURFACES = (
@@ -64,8 +83,18 @@ MATERIALS = {
 """Geom -> the materials that it may be made of from level 2 on, its own first."""
 OF_MODEL = (
     "cam_pos", "cam_quat", "light_ambient", "light_diffuse", "light_dir", "mat_rgba", "geom_matid",
+    "geom_friction", "dof_damping", "dof_frictionloss", "body_mass", "body_inertia", "body_subtreemass",
+    "body_invweight0", "dof_invweight0",
 )  # fmt: skip
 """Fields of the model that vary, and the headlight, which varies as the lights do."""
+
+
+DIMENSIONS = (
+    "camera", "light", "hue", "noise", "texture", "pause", "rate", "decoy", "words", "clutter", "start",
+    "physics", "latency", "frames",
+)  # fmt: skip
+"""`Variation` has a method for each that draws once; frames freeze in `tick`, and decoys are the task's. New
+ones go to the end, so that the draws of the others stay as they are."""
 
 
 class Variation:
@@ -75,6 +104,10 @@ class Variation:
     """The ticks, counted from the first at which the robot may act, at which it is held."""
     rate: float
     """How many ticks each tick of a cue lasts."""
+    clutter: tuple[int, np.random.Generator] | None
+    """How many objects are added at most, and what draws which and where."""
+    start: np.ndarray
+    """(5,): by how much the robot begins elsewhere; see `InitialState.moved`."""
 
     def __init__(self, model: mujoco.MjModel, data: mujoco.MjData):
         self._model, self._data = model, data
@@ -98,13 +131,15 @@ class Variation:
             field[:] = own
         self._levels = {name: level for name, level in levels.items() if level}
         self.pause, self.rate = range(0), 1.0
-        self._shake_rad = self._shake_m = self._deviation = self._freezing = 0.0
+        self.clutter, self.start, self._late = None, np.zeros(5), 0
+        self._shake_rad = self._shake_m = self._deviation = 0.0
         self._colours, self._offset = np.eye(3), 0.0
-        self._frozen, self._last = dict[str, int](), dict[str, np.ndarray]()
+        self._frozen, self._last = dict[tuple[str, str], int](), dict[str, np.ndarray]()
+        self._sent = list[Observation]()
         if self._levels:
             self._rngs = dict(zip(DIMENSIONS, rng.spawn(len(DIMENSIONS)), strict=True))
         for name, level in self._levels.items():
-            DIMENSIONS[name](self, level, self._rngs[name])
+            getattr(self, f"_{name}", lambda *_: None)(level, self._rngs[name])
 
     def tick(self, *, acts: bool) -> None:
         """Draw what varies in a tick. acts: whether the robot could act in the tick before.
@@ -118,18 +153,34 @@ class Variation:
         if self._deviation:
             rng, shape = self._rngs["noise"], (len(SPEC.cameras), FRAME_PX, FRAME_PX, 3)
             self._grain = self._deviation * rng.standard_normal(shape, np.float32)
-            for camera in SPEC.cameras if acts else ():
-                begins, ticks = rng.random() < self._freezing, rng.integers(1, LONGEST_FREEZE + 1)
-                left = self._frozen.get(camera.name, 0) - 1
-                self._frozen[camera.name] = int(ticks) if begins and left <= 0 else left
+        for name in FREEZING.keys() & self._levels if acts else ():
+            rng, (probability, longest) = self._rngs[name], FREEZING[name][self._levels[name]]
+            for camera in SPEC.cameras:
+                begins, ticks = rng.random() < probability, rng.integers(1, longest + 1)
+                left = self._frozen.get((name, camera.name), 0) - 1
+                self._frozen[name, camera.name] = int(ticks) if begins and left <= 0 else left
 
     def seen(self, frames: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Return what the cameras make of rendered frames, (H, W, 3) uint8 RGB each."""
-        changes = self._levels.keys() & {"light", "hue", "noise"}
+        changes = self._levels.keys() & {"light", "hue", "noise", "frames"}
+        frozen = {camera for (_, camera), ticks in self._frozen.items() if ticks > 0}
         for number, name in enumerate(frames if changes else ()):
-            if self._frozen.get(name, 0) <= 0:
+            if name not in frozen:
                 self._last[name] = self._changed(frames[name], number)
         return frames | {name: frame.copy() for name, frame in self._last.items()}
+
+    def arrived(self, observation: Observation, *, acts: bool) -> Observation:
+        """Return the newest observation that the robot has got when this one is made.
+
+        acts: as for `tick`. Until then none is late, since one of the cue could otherwise arrive at "go".
+        """
+        self._sent = [*(self._sent if acts else ()), observation][-1 - self._late :]
+        return {name: value.copy() for name, value in self._sent[0].items()}
+
+    def worded(self, instruction: str, others: Sequence[str]) -> str:
+        """Return the instruction, or one of the others that mean the same."""
+        given = others if "words" in self._levels else ()
+        return given[int(self._word * len(given))] if given else instruction
 
     def clock(self, ticks: int, cue_ticks: int) -> int:
         """Return the tick of a task's clock, by which its cue lasts `cue_ticks`, after so many real ones."""
@@ -173,7 +224,7 @@ class Variation:
         self._colours = SO3.exp(np.full(3, turn_rad / np.sqrt(3))).as_matrix() @ self._colours
 
     def _noise(self, level: int, rng: np.random.Generator) -> None:
-        self._deviation, self._freezing = rng.uniform(0, NOISE[level]), FREEZING[level]
+        self._deviation = rng.uniform(0, NOISE[level])
 
     def _texture(self, level: int, rng: np.random.Generator) -> None:
         model, portion = self._model, rng.uniform(0, RECOLOURED[level])
@@ -191,24 +242,35 @@ class Variation:
     def _rate(self, level: int, rng: np.random.Generator) -> None:
         self.rate = float(rng.choice((0.5, 1, SLOWEST[level])))
 
-    def _decoy(self, level: int, rng: np.random.Generator) -> None:
-        """Leave it to the task, which draws its decoys with its initial state."""
+    def _words(self, level: int, rng: np.random.Generator) -> None:
+        self._word = rng.random()
+
+    def _clutter(self, level: int, rng: np.random.Generator) -> None:
+        self.clutter = int(rng.integers(1, MOST_ADDED[level], endpoint=True)), rng
+
+    def _start(self, level: int, rng: np.random.Generator) -> None:
+        most = START_M[level], START_M[level], START_RAD[level], LOOK_RAD[level], LOOK_RAD[level]
+        self.start = rng.uniform((-1, -1, -1, -1, -1), (0, 1, 1, 1, 1)) * most
+
+    def _physics(self, level: int, rng: np.random.Generator) -> None:
+        model, exponents = self._model, rng.uniform(-1, 1, 2)
+        friction, mass = np.array((FRICTION[level], MASS[level])) ** exponents
+        model.geom_friction *= friction
+        drawers = [model.joint(f"drawer_{name}").dofadr[0] for name in DRAWER_Z_M]
+        model.dof_damping[drawers] *= mass
+        model.dof_frictionloss[drawers] *= mass
+        free = model.jnt_type == mujoco.mjtJoint.mjJNT_FREE
+        bodies, dofs = model.jnt_bodyid[free], model.jnt_dofadr[free][:, None] + range(6)
+        for heavier in (model.body_mass, model.body_inertia, model.body_subtreemass):
+            heavier[bodies] *= mass
+        model.body_invweight0[bodies] /= mass
+        model.dof_invweight0[dofs] /= mass
+
+    def _latency(self, level: int, rng: np.random.Generator) -> None:
+        self._late = int(rng.integers(LATEST[level], endpoint=True))
 
 
 def _direction(rng: np.random.Generator) -> np.ndarray:
     """Draw a unit vector, (3,)."""
     vector = rng.standard_normal(3)
     return vector / np.linalg.norm(vector)
-
-
-DIMENSIONS: Mapping[str, Callable[[Variation, int, np.random.Generator], None]] = {
-    "camera": Variation._camera,
-    "light": Variation._light,
-    "hue": Variation._hue,
-    "noise": Variation._noise,
-    "texture": Variation._texture,
-    "pause": Variation._pause,
-    "rate": Variation._rate,
-    "decoy": Variation._decoy,
-}
-"""Name -> what draws it. New ones go to the end, so that the draws of the others stay as they are."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import mujoco
 import numpy as np
@@ -17,6 +17,8 @@ from ttm.sim.kitchen.variation import Variation
 
 HELD_STATE = mujoco.mjtState.mjSTATE_INTEGRATION
 """What `KitchenWorld.hold` restores: all that the next physics step depends on."""
+LOOK_M = 1.2
+"""About how far ahead of the robot lies what it looks at."""
 
 
 @dataclass(frozen=True)
@@ -41,6 +43,19 @@ class InitialState:
     def opening(self) -> float:
         """The command that leaves the gripper as it is: 1 open, 0 closed."""
         return 1.0 if self.grip_m is None else 0.0
+
+    def moved(self, by: np.ndarray) -> InitialState:
+        """Return the same state with the robot elsewhere: x, y (m), yaw, pan and tilt (rad) of `by`, (5,).
+
+        The head is turned to the same point as before, and then by `by`. A robot that holds something stays.
+        """
+        if self.grip_m is not None or not by.any():
+            return self
+        base, (pan_rad, tilt_rad) = self.base_pose + by[:3], self.head_rad
+        look_rad = self.base_pose[2] + pan_rad
+        x_m, y_m = LOOK_M * np.array([np.cos(look_rad), np.sin(look_rad)]) - by[:2]
+        pan_rad = float(np.arctan2(y_m, x_m) - base[2] + by[3])
+        return replace(self, base_pose=base, head_rad=(pan_rad, tilt_rad + float(by[4])))
 
     def stand_still(self) -> np.ndarray:
         """Return the action that moves nothing and leaves the gripper as it is, (A,) float32."""

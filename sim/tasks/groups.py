@@ -5,7 +5,8 @@ The groups are those of the robot experiment of *Token Turing Machines* (Ryoo et
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 from mink import SO3
@@ -25,6 +26,8 @@ STANDING_M, NAMED_APART_M, CORRIDOR_M = 0.055, 0.05, 0.14
 """The space around what stands, what is added for a named object, and that beside the way to a named one."""
 LIES = 0.2
 """The portion of the objects that are not named, and can be knocked over, that lie."""
+ADDED_M, LEAST_M, MOST_TRIES = (0.05, 0.25), (NEAREST_X_M, -0.5), 20
+"""Clutter lies no further beyond the other objects, and not before the second; so often a place is drawn."""
 MOST_LOOKS, SEEN_RAD = 20, 0.42
 """So often at most the head is drawn anew, until what is named is no further than this from its middle."""
 TALL_M, LOWEST_M, WIDEST_M = 0.11, 0.027, 0.04
@@ -33,11 +36,55 @@ PITCH_RAD, STEEP_RAD = 0.6, 1.3
 """The gripper's pitch for low objects, and for those that lie."""
 
 
+def add_clutter(start: InitialState, most: int, rng: np.random.Generator) -> InitialState:
+    """Return the same state with up to `most` more objects on the counter, as far as they find room."""
+    poses = {name: pose for name, pose in start.objects_m.items() if len(pose) > 1}
+    rotations = {name: SO3(np.array(pose[3:] or (1, 0, 0, 0))) for name, pose in poses.items()}
+    named = start.goal.split(NEAR)
+    space_m = _space_m(rotations, named)
+    places = {name: np.array(pose[:2]) for name, pose in poses.items() if pose[0] > 0}
+    there_m, added = np.array(list(places.values())), dict[str, tuple[float, ...]]()
+    low_m, high_m = there_m.min(axis=0) - ADDED_M, there_m.max(axis=0) + ADDED_M
+    for name in map(str, rng.permutation(sorted(poses.keys() - places.keys()))):
+        for place in rng.uniform(np.maximum(low_m, LEAST_M), high_m, (MOST_TRIES, 2)):
+            if len(added) < most and _has_room(name, place, places, space_m, named):
+                _, _, z_m, *rotation = poses[name]
+                places[name] = place
+                added[name] = (*map(float, place), COUNTER_TOP_Z_M + z_m, *rotation)
+                break
+    return replace(start, objects_m={**start.objects_m, **added})
+
+
+def _space_m(rotations: Mapping[str, SO3], named: Sequence[str]) -> dict[str, float]:
+    """Return the space around each object. named: those of the goal."""
+    return {
+        name: NAMED_APART_M * (name in named)
+        + (STANDING_M if _stands(axes.as_matrix()) else HOUSEHOLD[name].height_m / 2)
+        for name, axes in rotations.items()
+    }
+
+
+def _has_room(
+    name: str,
+    place: np.ndarray,
+    places: Mapping[str, np.ndarray],
+    space_m: Mapping[str, float],
+    named: Sequence[str],
+) -> bool:
+    for other, there in places.items():
+        ahead_m, aside_m = np.abs(place - there)
+        in_the_way = aside_m < CORRIDOR_M and (name if place[0] > there[0] else other) in named
+        if in_the_way or np.hypot(ahead_m, aside_m) < space_m[name] + space_m[other]:
+            return False
+    return True
+
+
 class GroupTask(Task):
     """A task in the scene of the household objects."""
 
     max_ticks = 120
     add_to_scene = staticmethod(add_household)
+    with_clutter = staticmethod(add_clutter)
 
     def is_lost(self, world: KitchenWorld) -> bool:
         """Return whether an object that the goal names has fallen from the counter."""
@@ -62,27 +109,14 @@ def lay_household(
         if HOUSEHOLD[name].topples and rng.random() < LIES:
             turned[name] = LYING
     turned |= rotations or {}
-    space_m = {
-        name: NAMED_APART_M * (name in named)
-        + (STANDING_M if _stands(axes.as_matrix()) else item.height_m / 2)
-        for (name, axes), item in zip(turned.items(), HOUSEHOLD.values(), strict=True)
-    }
+    space_m = _space_m(turned, named)
     middle_y_m, places = rng.uniform(0.0, 0.7), dict[str, np.ndarray]()
-
-    def has_room(name: str, place: np.ndarray) -> bool:
-        for other, there in places.items():
-            ahead_m, aside_m = np.abs(place - there)
-            in_the_way = aside_m < CORRIDOR_M and (name if place[0] > there[0] else other) in named
-            if in_the_way or np.hypot(ahead_m, aside_m) < space_m[name] + space_m[other]:
-                return False
-        return True
-
     low, high = (NEAREST_X_M, middle_y_m - SPREAD_M), (FURTHEST_X_M, middle_y_m + SPREAD_M)
     while not {*named, *wanted[:4]} <= places.keys():  # the last ones may find no room
         places = {}
         for name in wanted * 10:
             place = rng.uniform(low, high)
-            if name not in places and has_room(name, place):
+            if name not in places and _has_room(name, place, places, space_m, named):
                 places[name] = place
     poses = {}
     for i, (name, rotation) in enumerate(turned.items()):

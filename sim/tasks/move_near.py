@@ -11,7 +11,7 @@ from mink import SO3
 from ttm.sim.kitchen.objects import HOUSEHOLD
 from ttm.sim.kitchen.scene import COUNTER_FRONT_X_M
 from ttm.sim.kitchen.world import InitialState, KitchenWorld, robot_touches
-from ttm.sim.tasks.groups import GroupTask, above_rest_m, hold, lay_household
+from ttm.sim.tasks.groups import GroupTask, above_rest_m, add_clutter, hold, lay_household
 from ttm.sim.tasks.motions import drive_to, is_far, standoff_m, step_to
 from ttm.sim.tasks.task import NEAR, Grasp, Motion
 
@@ -41,11 +41,15 @@ class MoveNear(GroupTask):
         goal = str(rng.choice(self.goals))
         while True:
             start = lay_household(rng, goal)
-            places = {name: np.array(pose[:2]) for name, pose in start.objects_m.items()}
-            moved, other = self.names(goal)
-            far = np.hypot(*(places[moved] - places[other])) > FAR_M
-            if far and _beside(start, places, start.base_pose[:2])[1] >= FREE_M:
+            moved, other = (np.array(start.objects_m[name][:2]) for name in self.names(goal))
+            if np.hypot(*(moved - other)) > FAR_M and _has_place(start):
                 return start
+
+    @staticmethod
+    def with_clutter(start: InitialState, most: int, rng: np.random.Generator) -> InitialState:
+        """Return it with fewer, if there is no place beside the other object any more."""
+        fewer = (add_clutter(start, more, rng) for more in range(most, 0, -1))
+        return next(filter(_has_place, fewer), start)
 
     def predicate(self, world: KitchenWorld) -> bool:
         """Return whether the object rests on the counter, let go of, nearer to the other than any third."""
@@ -96,6 +100,12 @@ def _free_m(points: np.ndarray, goal: str, places: Mapping[str, np.ndarray]) -> 
     others = np.array([there for name, there in places.items() if name not in named])
     away_m = points[..., None, :] - others
     return np.hypot(away_m[..., 0], away_m[..., 1]).min(axis=-1)
+
+
+def _has_place(start: InitialState) -> bool:
+    """Return whether there is a free place beside the other object."""
+    places = {name: np.array(pose[:2]) for name, pose in start.objects_m.items()}
+    return _beside(start, places, start.base_pose[:2])[1] >= FREE_M
 
 
 def _beside(

@@ -6,6 +6,7 @@ import numpy as np
 
 from ttm.sim.kitchen.scene import CHEST_POSITION_M, DRAWER_Z_M, HANDLE_X_M
 from ttm.sim.kitchen.world import InitialState
+from ttm.sim.tasks.groups import add_clutter
 from ttm.sim.tasks.motions import OpenTask, base_facing, gripper_start, lay_objects
 
 
@@ -13,7 +14,9 @@ class OpenDrawer(OpenTask):
     """The robot stands in front of the chest and must pull out the named drawer."""
 
     template = "open the {} drawer"
+    paraphrases = ("please open the {} drawer", "open the {} one of the drawers")
     goals = tuple(DRAWER_Z_M)
+    with_clutter = staticmethod(add_clutter)
 
     def sample(self, rng: np.random.Generator) -> InitialState:
         _, placed = lay_objects(rng, rng.uniform(0.0, 0.8))

@@ -7,6 +7,7 @@ import numpy as np
 from ttm.sim.kitchen.objects import OBJECTS
 from ttm.sim.kitchen.scene import COUNTER_FRONT_X_M
 from ttm.sim.kitchen.world import InitialState
+from ttm.sim.tasks.groups import add_clutter
 from ttm.sim.tasks.motions import LiftTask, base_facing, gripper_start, lay_objects
 
 
@@ -14,7 +15,9 @@ class Pick(LiftTask):
     """Three of the objects stand on the counter. The robot must lift the named one."""
 
     template = "pick up the {}"
+    paraphrases = ("grab the {}", "lift the {} off the counter")
     goals = tuple(OBJECTS)
+    with_clutter = staticmethod(add_clutter)
 
     def sample(self, rng: np.random.Generator) -> InitialState:
         centre_y_m = rng.uniform(0.0, 0.8)

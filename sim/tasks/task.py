@@ -92,6 +92,11 @@ class Task(ABC):
     def sample(self, rng: np.random.Generator) -> InitialState:
         """Draw an initial state, from `rng` alone."""
 
+    @staticmethod
+    def with_clutter(start: InitialState, most: int, rng: np.random.Generator) -> InitialState:
+        """Return the same state with up to `most` more objects, in nobody's way. None by default."""
+        return start
+
     def update(self, world: KitchenWorld) -> None:  # noqa: B027  (optional)
         """Change the scene as time goes on. Nothing by default.
 

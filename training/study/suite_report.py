@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise, product
 from pathlib import Path
-from statistics import NormalDist, fmean
+from statistics import fmean
 from typing import Any, NamedTuple
 
 from ttm.datasets.console import TitledTable
@@ -17,7 +16,7 @@ from ttm.policy.cores.registry import TTM
 from ttm.policy.errors import UserError
 from ttm.sim.condition import LIVE
 from ttm.sim.pages import Point, draw_rates
-from ttm.sim.results import CONFIDENCE, PairedTest, Rate, mcnemar_exact
+from ttm.sim.results import PairedTest, Rate, mcnemar_exact
 from ttm.training.console import compact_table
 from ttm.training.study.common import p_text, percent
 
@@ -155,15 +154,11 @@ def paired_difference(first: Iterable[Choices], second: Iterable[Choices]) -> Di
     if not everything:
         return None
     test = mcnemar_exact([one for one, _ in everything], [two for _, two in everything])
-    # Wald's interval, after half an episode has been added to each of the four counts.
-    mine, its, total = test.only_first + 0.5, test.only_second + 0.5, len(everything) + 2
-    centre = (mine - its) / total
-    z = NormalDist().inv_cdf(0.5 + CONFIDENCE / 2)
-    half = z * math.sqrt(max(0.0, mine + its - total * centre**2)) / total
+    low, high = test.interval
     return Difference(
         test,
         (test.only_first - test.only_second) / len(everything),
-        (max(-1.0, centre - half), min(1.0, centre + half)),
+        (-high, -low),
         {s: sum(one - two for one, two in of) / len(of) for s, of in pairs.items() if of},
     )
 

@@ -60,8 +60,8 @@ def test_any_number_is_compared_with_the_first(
     assert "4 of 4 = 100% (51% to 100%)" in printed
     assert "right choice" not in printed
     assert [line.split() for line in printed.splitlines()[-3:-1]] == [
-        ["pick", "/a", "/b", "2", "2", "0", "0", "-50%", "0.5"],
-        ["pick", "/a", "/c", "0", "4", "0", "0", "-100%", "0.12"],
+        ["pick", "/a", "/b", "2", "2", "0", "0", "-50%", "(-83%", "to", "+17%)", "0.5"],
+        ["pick", "/a", "/c", "0", "4", "0", "0", "-100%", "(-100%", "to", "-17%)", "0.12"],
     ]
     page = (tmp_path / "out" / "report.html").read_text()
     assert f"{tmp_path}/c" in page

@@ -59,7 +59,9 @@ def test_each_combination_has_a_folder_and_the_page_shows_all(
     assert "that of the donor blue" in page
     printed = capsys.readouterr().out
     assert re.search(r"recall  swap, gap 2 +0 of 3 = 0% .* 3 of 3 = 100%", printed)
-    assert re.search(r"recall  live, gap 6  swap, gap 6 +0 +3 +0 +0 +-100% +0\.25", printed)
+    assert re.search(
+        r"recall  live, gap 6  swap, gap 6 +0 +3 +0 +0 +-100% \(-100% to -2%\) +0\.25", printed
+    )
     assert CompareCommand((command.out,), tmp_path / "page").run() == 0
     page = (tmp_path / "page" / "report.html").read_text()
     for label in (f"{command.out}, gap 2", f"{command.out} (swap), gap 6"):
@@ -105,7 +107,8 @@ def test_one_gap_keeps_the_page_and_its_place_and_a_sweep_is_compared_with_it(
     assert "this policy" in page
     assert sweep((2, 6), (LIVE,), out=tmp_path / "all", against=first.out).run() == 0
     assert re.search(
-        r"recall .*first, gap 2 +live, gap 2 +3 +0 +0 +0 +\+0% +1", capsys.readouterr().out
+        r"recall .*first, gap 2 +live, gap 2 +3 +0 +0 +0 +\+0% \(-39% to \+39%\) +1",
+        capsys.readouterr().out,
     )
 
 

@@ -14,12 +14,15 @@ from ttm.sim.collect import CollectCommand
 from ttm.sim.compare import read_entries
 from ttm.sim.condition import Condition, conditions_of
 from ttm.sim.environment import EnvFacts, inspect_env
-from ttm.sim.evaluation import EvaluateCommand
+from ttm.sim.evaluation import EvaluateCommand, evaluate
 from ttm.sim.kitchen.spec import SPEC
-from ttm.sim.results import PairedTest, load_evaluation
+from ttm.sim.results import Evaluation, PairedTest, TaskResult, compare, load_evaluation
+from ttm.sim.rollout import Outcome
 from ttm.sim.shipped import KITCHEN
 
-FACTS = EnvFacts("my:Env-v0", SPEC, {"pick": ("pick",)}, True, variations=("camera", "light"))
+FACTS = EnvFacts(
+    "my:Env-v0", SPEC, {"pick": ("pick",)}, True, variations=("camera", "light", "words")
+)
 
 
 @pytest.mark.parametrize(
@@ -29,8 +32,9 @@ FACTS = EnvFacts("my:Env-v0", SPEC, {"pick": ("pick",)}, True, variations=("came
         (("0", "camera=0"), [""]),
         (("light=2", "camera=1"), ["camera=1 light=2"]),
         (("1", "light=3"), ["camera=1 light=3"]),
-        (("each=2",), ["", "camera=2", "light=2"]),
-        (("light=1", "each=2"), ["light=1", "camera=2 light=1", "light=2"]),
+        (("1", "words=1"), ["camera=1 light=1 words=1"]),
+        (("each=2",), ["", "camera=2", "light=2", "words=2"]),
+        (("light=1", "each=2"), ["light=1", "camera=2 light=1", "light=2", "light=1 words=2"]),
     ],
 )
 def test_texts_stand_for_variations(texts: tuple[str, ...], variants: list[str]) -> None:
@@ -40,7 +44,7 @@ def test_texts_stand_for_variations(texts: tuple[str, ...], variants: list[str])
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("sound=1", "sound.*camera, light, each"),
+        ("sound=1", "sound.*camera, light, words, each"),
         ("camera=4", "level is '4'; give one of 0, 1, 2, 3"),
         ("camera", "level is 'camera'"),
         ("camera=", "level is ''"),
@@ -89,14 +93,54 @@ def test_each_dimension_is_evaluated_beside_the_plain_condition(
         assert load_evaluation(tmp_path / f"live_{name}=2").condition == Condition(vary=f"{name}=2")
         assert f"live, {name}=2" in printed
         assert f"live, {name}=2" in page
-    assert ">+0 %<" in page
+    assert ">+0 % (-65 % to +65 %)<" in page
+    assert printed.count("+0% (-65% to +65%)") == len(names)
     assert read_entries(tmp_path)[0].evaluation.condition.vary == ""
     with pytest.raises(UserError, match="another evaluation"):
         replace(command, out=tmp_path / "live_hue=2", vary=("hue=1",)).run()
 
 
 def test_the_change_of_a_rate_is_that_of_the_shared_states() -> None:
-    assert PairedTest(5, 4, 1, 10, 0.4).difference == pytest.approx(-0.15)
+    test = PairedTest(5, 4, 1, 10, 0.4)
+    assert test.difference == pytest.approx(-0.15)
+    assert test.interval == pytest.approx((-0.3470, 0.0743), abs=1e-4), "Agresti and Min (2005)"
+    assert str(test) == "-15% (-35% to +7%)"
+    assert PairedTest(9, 0, 0, 0, 1.0).interval[1] == -PairedTest(9, 0, 0, 0, 1.0).interval[0]
+
+
+def test_paraphrased_episodes_are_compared_with_the_plain_ones() -> None:
+    """Other episodes of another instruction are not: the task has changed."""
+
+    def evaluation(instruction: str, vary: str, success: bool) -> Evaluation:
+        outcomes = (Outcome("pick", 0, instruction, success, 10, None),)
+        tasks = {"pick": TaskResult("pick", outcomes)}
+        return Evaluation("none", None, 0, None, tasks, condition=Condition(vary=vary))
+
+    plain = evaluation("pick up the can", "", True)
+    worded = evaluation("grab the can", "light=1 words=1", False)
+    assert compare(plain, worded)["pick"].only_first == 1
+    assert compare(plain, evaluation("grab the can", "light=1", False)) == {}
+
+
+def test_a_policy_gets_paraphrases_and_demonstrations_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All of them are embedded before any worker starts."""
+    embedded = list[str]()
+
+    def embed(text: str, *_: str) -> np.ndarray:
+        embedded.append(text)
+        return np.full(384, 0.05, np.float32)
+
+    monkeypatch.setattr("ttm.sim.evaluation.embed_instruction", embed)
+    condition = Condition(vary="words=1")
+    found = evaluate("none", "pick", condition=condition, episodes=2, max_ticks=1)
+    for outcome in found.tasks["pick"].outcomes:
+        assert outcome.instruction.startswith(("grab the", "lift the"))
+        assert outcome.instruction in embedded
+    assert len(embedded) == len(set(embedded)) == 15
+    with pytest.raises(UserError, match="--vary words: paraphrases are kept for ttm evaluate"):
+        CollectCommand(tmp_path, "pick", vary=("1", "words=1")).run()
 
 
 def test_recorded_episodes_say_what_varied_and_that_a_held_robot_stood_still(

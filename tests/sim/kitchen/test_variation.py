@@ -6,20 +6,22 @@ from collections.abc import Iterator
 from itertools import combinations, pairwise
 from typing import Any
 
+import mujoco
 import numpy as np
 import pytest
 
 from ttm.policy import UserError
 from ttm.sim import TASK_NAMES, KitchenEnv
 from ttm.sim.kitchen.spec import SPEC
-from ttm.sim.tasks.table import MEMORY_NAMES
+from ttm.sim.tasks.table import GROUP_NAMES, MEMORY_NAMES, SKILL_NAMES
 
 Episode = list[tuple[dict[str, np.ndarray], dict[str, Any]]]
 """Observation and info of each tick."""
 SEEN = ("camera", "light", "hue", "noise", "texture")
 """What only cameras see."""
-ALL = ("camera", "light", "hue", "noise", "texture", "pause", "rate", "decoy")
+ALL = (*SEEN, "pause", "rate", "decoy", "words", "clutter", "start", "physics", "latency", "frames")
 FRAMES = ("head", "wrist")
+FIELDS = ("geom_", "body_", "dof_", "mat_", "cam_", "light_")
 
 
 @pytest.fixture(scope="module")
@@ -103,6 +105,187 @@ def test_dimensions_do_not_change_each_other(env: KitchenEnv) -> None:
     lights = env.model.light_diffuse.copy()
     env.reset(seed=5, options={"vary": {"light": 3, "camera": 1}})
     assert np.array_equal(env.model.light_diffuse, lights)
+
+
+@pytest.mark.parametrize("task", ["pick", "drawer", "move_near"])
+def test_all_dimensions_together_draw_what_each_draws_alone(env: KitchenEnv, task: str) -> None:
+    def drawn(vary: dict[str, int]) -> dict[str, Any]:
+        env.reset(seed=5, options={"task": task, "vary": vary})
+        start, model = env.world.start, env.model
+        factors = model.geom_friction.copy(), model.body_mass.copy(), model.dof_damping.copy()
+        return {
+            "words": env.instruction,
+            "clutter": str(start.objects_m),
+            "start": str((start.base_pose, start.head_rad)),
+            "physics": str([factor.tolist() for factor in factors]),
+        }
+
+    plain, together = drawn({}), drawn(dict.fromkeys(ALL, 3))
+    for name in plain:
+        alone = drawn({name: 3})
+        assert {key for key in plain if alone[key] != plain[key]} == {name}
+        assert alone[name] == together[name]
+
+
+@pytest.mark.parametrize("task", [*SKILL_NAMES, *GROUP_NAMES, "shell"])
+def test_the_instruction_is_in_other_words(env: KitchenEnv, task: str) -> None:
+    """Both paraphrases occur, and nothing else changes. The memory suite has none."""
+    used = set()
+    for seed in range(5):
+        plain, varied = (
+            drive(env, 0, {}, seed, task=task),
+            drive(env, 0, {"words": 1}, seed, task=task),
+        )
+        (text, *_), (other, *_) = (
+            [info["instruction"] for _, info in each] for each in (plain, varied)
+        )
+        assert not differs(plain, varied)
+        others = env.paraphrases[text] or (text,)
+        used.add(others.index(other))
+    assert used == ({0} if task == "shell" else {0, 1})
+
+
+@pytest.mark.parametrize("task", ["pick", "open_drawer", *GROUP_NAMES])
+@pytest.mark.parametrize(("level", "most"), [(1, 2), (3, 8)])
+def test_clutter_adds_objects_and_leaves_the_others(
+    env: KitchenEnv, task: str, level: int, most: int
+) -> None:
+    """They come from behind the robot, stand clear of the others, and rest where they were put."""
+    numbers = set()
+    for seed in range(6):
+        env.reset(seed=seed, options={"task": task})
+        plain = env.world.start
+        env.reset(seed=seed, options={"task": task, "vary": {"clutter": level}})
+        start = env.world.start
+        added = {n for n, pose in plain.objects_m.items() if pose != start.objects_m[n]}
+        numbers.add(len(added))
+        assert np.array_equal(start.base_pose, plain.base_pose)
+        assert start.goal == plain.goal
+        there = np.array([pose[:3] for pose in start.objects_m.values() if len(pose) > 1])
+        there = there[there[:, 0] > 0]
+        apart_m = np.linalg.norm(there[:, None, :2] - there[None, :, :2], axis=2)
+        assert apart_m[~np.eye(len(there), dtype=bool)].min() > 0.09
+        for _ in range(2):
+            env.step(start.stand_still())
+        for name in added:
+            assert plain.objects_m[name][0] < 0
+            assert env.data.body(name).xpos == pytest.approx(start.objects_m[name][:3], abs=0.005)
+    assert numbers <= set(range(most + 1))
+    assert max(numbers) >= 1
+
+
+@pytest.mark.parametrize("task", ["pick_object", "pick", "side_shown"])
+def test_the_robot_starts_elsewhere_and_looks_about_where_it_did(
+    env: KitchenEnv, task: str
+) -> None:
+    for level, metres, degrees in ((1, 0.05, 3), (3, 0.2, 12)):
+        moved = []
+        for seed in range(8):
+            env.reset(seed=seed, options={"task": task})
+            plain = env.world.start
+            env.reset(seed=seed, options={"task": task, "vary": {"start": level}})
+            start = env.world.start
+            assert start.objects_m == plain.objects_m
+            (x_m, y_m, yaw), (pan, tilt) = start.base_pose - plain.base_pose, start.head_rad
+            looks = plain.base_pose[2] + plain.head_rad[0]
+            point_m = plain.base_pose[:2] + 1.2 * np.array([np.cos(looks), np.sin(looks)])
+            ahead_m, aside_m = point_m - start.base_pose[:2]
+            off_rad = np.arctan2(aside_m, ahead_m) - start.base_pose[2] - pan
+            assert -metres <= x_m <= 0
+            moved.append(
+                (abs(x_m), abs(y_m), abs(yaw), abs(off_rad), abs(tilt - plain.head_rad[1]))
+            )
+        most = np.array(
+            [metres, metres, np.radians(degrees), *np.radians([2.0, 2.0]) * (1, 4)[level > 1]]
+        )
+        assert (np.max(moved, axis=0) <= most + 1e-9).all()
+        assert (np.max(moved, axis=0) > most / 3).all()
+
+
+def test_what_is_in_the_hand_at_the_start_stays_there(env: KitchenEnv) -> None:
+    plain = drive(env, 0, {}, task="take_back")
+    assert not differs(plain, drive(env, 0, {"start": 3}, task="take_back"))
+
+
+@pytest.mark.parametrize("task", ["pick", "pick_object"])
+def test_friction_and_mass_vary_and_nothing_that_is_seen(env: KitchenEnv, task: str) -> None:
+    env.reset(seed=0, options={"task": task})
+    model, things = env.model, list(env.world.start.objects_m)
+    fields = {name: getattr(model, name).copy() for name in dir(model) if name.startswith(FIELDS)}
+    friction, masses = fields["geom_friction"], fields["body_mass"]
+    bodies, factors = [model.body(name).id for name in things], []
+    for seed in range(8):
+        env.reset(seed=seed, options={"task": task, "vary": {"physics": 2}})
+        factors.append(
+            (
+                model.geom_friction[0, 0] / friction[0, 0],
+                model.body_mass[bodies[0]] / masses[bodies[0]],
+            )
+        )
+        assert model.geom_friction == pytest.approx(friction * factors[-1][0])
+        expected = masses.copy()
+        expected[bodies] *= factors[-1][1]
+        assert model.body_mass == pytest.approx(expected)
+        changed = {n for n, own in fields.items() if not np.array_equal(own, getattr(model, n))}
+        assert changed == {
+            "geom_friction", "body_mass", "body_inertia", "body_subtreemass", "body_invweight0",
+            "dof_invweight0", "dof_damping", "dof_frictionloss",
+        }  # fmt: skip
+    lows, highs = np.min(factors, axis=0), np.max(factors, axis=0)
+    assert (lows > (1 / 1.5, 1 / 2)).all()
+    assert (lows < 0.9).all()
+    assert (highs < (1.5, 2)).all()
+    assert (highs > 1.1).all()
+    weights = model.body_invweight0[bodies], model.dof_invweight0[model.body(things[0]).dofadr[0]]
+    mujoco.mj_setConst(model, mujoco.MjData(model))
+    assert model.body_invweight0[bodies] == pytest.approx(weights[0], rel=1e-6)
+    assert model.dof_invweight0[model.body(things[0]).dofadr[0]] == pytest.approx(weights[1])
+
+
+def test_observations_are_late_by_whole_ticks_and_infos_are_not(env: KitchenEnv) -> None:
+    lates = set()
+    for seed in range(8):
+        plain = drive(env, 5, {}, seed)
+        varied = drive(env, 5, {"latency": 2}, seed)
+        late = next(k for k in range(3) if not differs(plain[: 6 - k], varied[k:]))
+        lates.add(late)
+        assert not differs([plain[0]] * (late + 1), varied[: late + 1])
+        for (_, info), (_, expected) in zip(varied, plain, strict=True):
+            assert info["time_s"] == expected["time_s"]
+            assert np.array_equal(
+                info.get("executed_action", 0), expected.get("executed_action", 0)
+            )
+    assert lates == {0, 1, 2}
+
+
+def test_no_observation_of_the_cue_is_late(env: KitchenEnv) -> None:
+    """The one at "go" is the first that can be late, and is not yet."""
+    seed = next(
+        s for s in range(9) if differs(drive(env, 3, {}, s), drive(env, 3, {"latency": 3}, s))
+    )
+    plain = drive(env, 12, {}, seed, task="side_shown", gap=2)
+    varied = drive(env, 12, {"latency": 3}, seed, task="side_shown", gap=2)
+    go = next(tick for tick, (_, info) in enumerate(plain) if info["go"])
+    assert not differs(plain[: go + 1], varied[: go + 1])
+    assert not differs([plain[go]], [varied[go + 1]])
+    assert differs([plain[go + 1]], [varied[go + 1]])
+
+
+def test_frames_freeze_or_drop_now_and_then(env: KitchenEnv) -> None:
+    """Each frame is the newest of the plain episode or the last one again; nothing else changes."""
+    runs = list[int]()
+    for seed in range(4):
+        plain, varied = drive(env, 40, {}, seed), drive(env, 40, {"frames": 3}, seed)
+        assert differs(plain, varied) <= set(FRAMES)
+        for name in FRAMES:
+            run = 0
+            for (new, _), (old, _), (seen, _) in zip(plain[1:], varied, varied[1:], strict=False):
+                fresh = np.array_equal(seen[name], new[name])
+                assert fresh or np.array_equal(seen[name], old[name])
+                runs += [run] if fresh and run else []
+                run = 0 if fresh else run + 1
+    assert 1 in runs, "a frame is dropped"
+    assert 3 < max(runs) <= 10
 
 
 def test_the_camera_moves_within_its_level_and_shakes(env: KitchenEnv) -> None:
@@ -215,7 +398,10 @@ def test_under_variation_no_observation_tells_the_cue_at_go(
 
 @pytest.mark.parametrize(
     ("vary", "message"),
-    [({"sound": 1}, "sound.*camera, light"), ({"hue": 4}, "hue is 4.*0, 1, 2, 3")],
+    [
+        ({"sound": 1}, "sound.*camera, light.*words, clutter, start, physics, latency, frames"),
+        ({"hue": 4}, "hue is 4.*0, 1, 2, 3"),
+    ],
 )
 def test_what_cannot_vary_is_refused(env: KitchenEnv, vary: dict[str, int], message: str) -> None:
     with pytest.raises(UserError, match=message):
