@@ -140,7 +140,7 @@ class ContentMemory(nn.Module):
     be gone (`ttm.training.losses.learn_memory`). At each tick
 
         now = sum over p of softmax_p(l_p) x_p                       TokenLearner (Ryoo et al. 2021)
-        open = logsumexp_p(l_p) > k                                  the write, where it is true:
+        open = max_p l_p > 0                                         the write, where it is true:
         stored_1 = now, and stored_j = stored_(j-1) before it if an event begins
         found_j = sum over p of softmax_p(s <q_j, k_p> + b_p) x_p    the read
 
@@ -171,9 +171,7 @@ class ContentMemory(nn.Module):
         self.of_position = nn.Linear(POSITION, HIDDEN, bias=False)
         self.of_frame = nn.Linear(channels, HIDDEN, bias=False)
         self.select = nn.Linear(HIDDEN, 1)
-        self.keep = nn.Parameter(
-            torch.tensor(math.log(cells**2) + 1)
-        )  # closed until it has learned
+        nn.init.constant_(self.select.bias, -4.0)  # closed until it has learned
         for each in self.selector():
             each.requires_grad_(False)
         self.embed = nn.Linear(channels, channels, bias=False)
@@ -197,9 +195,9 @@ class ContentMemory(nn.Module):
         return sum(self.group_sizes)
 
     def selector(self) -> list[nn.Parameter]:
-        """Return the parameters of l_p and k, which learn apart from all others."""
+        """Return the parameters of l_p, which learn apart from all others."""
         layers = (self.of_cell, self.of_position, self.of_frame, self.select)
-        return [self.keep, *(each for layer in layers for each in layer.parameters())]
+        return [each for layer in layers for each in layer.parameters()]
 
     @property
     def is_new(self) -> bool:
@@ -224,7 +222,7 @@ class ContentMemory(nn.Module):
             logits = self.logits(cells).unsqueeze(1)  # (U, 1, P)
             looked = self._sums(logits, cells)[:, 0]
             spread = (cells - cells.mean(dim=1, keepdim=True)).square().sum(dim=-1).mean(dim=1)
-            of_frames = (looked, spread, self.surprise(logits[:, 0]) > 0)
+            of_frames = (looked, spread, logits[:, 0].amax(dim=-1) > 0)
             now, least, opened = (each[index] for each in of_frames)  # (B, T, ...)
             stored, events, state = self._write(now, least, opened, state, episode_start)
         codes = self.embed(cells) + self.bend(cells)  # (U, P, C)
@@ -257,10 +255,6 @@ class ContentMemory(nn.Module):
         around = self.of_position(self.positions) + self.of_frame(cells.mean(dim=1)).unsqueeze(1)
         hidden = F.gelu(self.of_cell(cells) + around, approximate="tanh")
         return self.select(hidden)[..., 0]
-
-    def surprise(self, logits: Tensor) -> Tensor:
-        """Return logsumexp_p(l_p) - k, which is above 0 where the memory opens; logits: (..., P)."""
-        return logits.logsumexp(dim=-1) - self.keep
 
     def _sums(self, logits: Tensor, cells: Tensor) -> Tensor:
         """Return the sums of x_p with the weights softmax_p(logits), (U, J, P), as (U, J, C + 32)."""

@@ -265,8 +265,10 @@ LESSONS, FRAMES, LEARNING_RATE = 300, 256, 5e-3
 """Of `learn_memory`: the steps, the frames of each, and the peak learning rate."""
 SHORTEST_STAND, LAST_TICKS = 4, 8
 """The fewest ticks of a stand-still that tells what will be gone, and the most of its last ones."""
-DIFFERENT, FEWEST_CELLS = 0.7, 3
-"""What will be gone differs by so much of the spread of a frame's cells, in so many cells or more."""
+CELLS = 32.0
+"""The weight of the loss of the cells beside that of frames."""
+DIFFERENT = 0.7
+"""What will be gone differs by so much of the spread of a frame's cells."""
 
 
 def learn_memory(
@@ -281,9 +283,9 @@ def learn_memory(
 
     Ours. A cell of a frame will be gone if it differs from all cells near it in the last quarter of the
     same stand-still; see `will_be_gone`. What stays needs no memory, and can be looked at again. The cells
-    learn to tell what will be gone from single frames, and the memory to open where there is any, both by
-    cross-entropy. What is seen in motion is not kept. No label, action or instruction takes part. Yields
-    for each step at which portion of frames with and without such cells the memory opens.
+    learn to tell what will be gone from single frames, by cross-entropy, and the memory opens where one of
+    them more likely than not will be. What is seen in motion is not kept. No label, action or instruction
+    takes part. Yields for each step at which portion of frames with and without such cells it opens.
 
     look: returns what the memory sees at dataset ticks (B, T). lengths: the ticks of each stand-still, one
     after another; a tick in motion is one of its own.
@@ -316,15 +318,15 @@ def learn_memory(
         seen = look(ticks[None])
         logits = memory.logits(memory.normalized(seen.maps))[seen.index[0]]
         cells = gone[ticks].to(logits)
-        surprise, opens = memory.surprise(logits), cells.sum(dim=1) >= FEWEST_CELLS
-        loss = F.binary_cross_entropy_with_logits(logits, cells) * cells.shape[1] / 8
-        loss = loss + F.binary_cross_entropy_with_logits(surprise, opens.to(logits))
+        most, opens = logits.amax(dim=1), cells.any(dim=1)
+        loss = CELLS * F.binary_cross_entropy_with_logits(logits, cells)
+        loss = loss + F.binary_cross_entropy_with_logits(most, opens.float())
         optimizer.zero_grad()
         loss.backward()
         nn.utils.clip_grad_norm_(trained, 1.0)
         optimizer.step()
         schedule.step()
-        opened = (surprise > 0).float()
+        opened = (most > 0).float()
         yield opened[opens].mean().item(), opened[~opens].mean().item()
     for each in trained:
         each.requires_grad_(False)

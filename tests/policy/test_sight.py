@@ -147,7 +147,7 @@ def content() -> ContentMemory:
             each.zero_()
         made.of_cell.weight[0, 0] = made.select.weight[0, 0] = 3.0
         made.of_cell.bias.fill_(-9.0)
-        made.keep.fill_(math.log(CELLS**2) + 1)
+        made.select.bias.fill_(-1.0)
     return made
 
 
@@ -219,14 +219,14 @@ def test_a_remembered_thing_is_found_where_it_is_now() -> None:
         torch.manual_seed(seed)
         memory = ContentMemory(WIDTH, 1, CHANNELS, CELLS)
         memory.scale.fill_(1.0)
-        memory.keep.data.fill_(-99.0)
+        memory.select.bias.data.fill_(99.0)  # always open
         looks: list[Tensor] = []
         memory.look.register_forward_hook(lambda _, args, out, looks=looks: looks.append(out))
         _, state = memory(
             scene((2, 3), kept=False)[None], torch.zeros(1, 1).long(), memory.initial_state(1), None
         )
         state[STORED][0, 0, :CHANNELS] = COLOURS[2]
-        memory.keep.data.fill_(99.0)
+        memory.select.bias.data.fill_(-99.0)
         for cell in (0, 7, 14):
             now = scene((2, cell), (3, 15 - cell), kept=False)
             memory(now[None], torch.zeros(1, 1).long(), state, None)
@@ -245,7 +245,7 @@ def sighted(spec: PolicySpec, config: PolicyConfig, request: pytest.FixtureReque
     made = Policy(spec, replace(config, sight_tokens=2, sight=request.param)).eval()
     if isinstance(made.sight, ContentMemory):
         made.sight.scale.fill_(3.0)
-        made.sight.keep.data.fill_(-99.0)  # always open
+        made.sight.select.bias.data.fill_(99.0)  # always open
     return made
 
 

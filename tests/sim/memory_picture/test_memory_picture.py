@@ -144,7 +144,7 @@ def test_a_content_memory_shows_gates_and_places(seen: SeenEpisode) -> None:
     policy = Policy(SPEC, config).eval()
     assert isinstance(policy.sight, ContentMemory)
     policy.sight.scale.fill_(1.0)
-    policy.sight.keep.data.fill_(-99.0)  # always open
+    policy.sight.select.bias.data.fill_(99.0)  # always open
     trace = trace_memory(policy, seen)
     assert trace.gates is not None
     assert trace.gates.tolist() == [[1.0]] * TICKS
