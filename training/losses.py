@@ -274,7 +274,7 @@ DIFFERENT = 0.7
 def learn_memory(
     memory: ContentMemory,
     look: Callable[[Tensor], FeatureMaps],
-    lengths: Sequence[int],
+    stands: Sequence[Sequence[int]],
     *,
     steps: int = LESSONS,
     seed: int,
@@ -284,28 +284,33 @@ def learn_memory(
     Ours. A cell of a frame will be gone if it differs from all cells near it in the last quarter of the
     same stand-still; see `will_be_gone`. What stays needs no memory, and can be looked at again. The cells
     learn to tell what will be gone from single frames, by cross-entropy, and the memory opens where one of
-    them more likely than not will be. What is seen in motion is not kept. No label, action or instruction
-    takes part. Yields for each step at which portion of frames with and without such cells it opens.
+    them more likely than not will be. What is seen in motion after a stand-still is not kept; what an
+    episode shows before its first stand-still teaches nothing. No action or instruction takes part. Yields
+    for each step at which portion of frames with and without such cells it opens.
 
-    look: returns what the memory sees at dataset ticks (B, T). lengths: the ticks of each stand-still, one
-    after another; a tick in motion is one of its own.
+    look: returns what the memory sees at dataset ticks (B, T). stands: for each episode, the ticks of each
+    of its stand-stills, one after another; a tick in motion is one of its own.
     """
     generator = torch.Generator().manual_seed(seed)
-    count = sum(lengths)
+    count = sum(map(sum, stands))
     drawn = torch.randint(count, (1, min(count, LESSONS)), generator=generator)
     sample = look(drawn).maps.float()
     memory.offset.copy_(sample.mean(dim=(0, 2, 3))[:, None, None])
     within = (sample - sample.mean(dim=(2, 3), keepdim=True)).square().mean(dim=(0, 2, 3))
     memory.scale.copy_(within.clamp_min(1e-12).rsqrt()[:, None, None])
-    gone = torch.zeros(count, memory.cells**2, dtype=torch.bool)
+    gone, taught = torch.zeros(count, memory.cells**2, dtype=torch.bool), list[Tensor]()
     start = 0
-    for length in lengths:
-        if length >= SHORTEST_STAND:
+    for episode in stands:
+        stood = False
+        for length in episode:
             ticks = torch.arange(start, start + length)
-            seen = look(ticks[None])
-            maps = (seen.maps.float() - memory.offset) * memory.scale
-            gone[ticks] = will_be_gone(maps[seen.index[0]]).cpu()
-        start += length
+            if length >= SHORTEST_STAND:
+                seen, stood = look(ticks[None]), True
+                maps = (seen.maps.float() - memory.offset) * memory.scale
+                gone[ticks] = will_be_gone(maps[seen.index[0]]).cpu()
+            taught += [ticks] * stood
+            start += length
+    lesson = torch.cat(taught) if taught else torch.arange(count)
     trained = memory.selector()
     for each in trained:
         each.requires_grad_(True)
@@ -314,7 +319,7 @@ def learn_memory(
         optimizer, LEARNING_RATE, total_steps=steps, pct_start=0.1
     )
     for _ in range(steps):
-        ticks = torch.randint(count, (FRAMES,), generator=generator)
+        ticks = lesson[torch.randint(len(lesson), (FRAMES,), generator=generator)]
         seen = look(ticks[None])
         logits = memory.logits(memory.normalized(seen.maps))[seen.index[0]]
         cells = gone[ticks].to(logits)

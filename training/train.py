@@ -257,7 +257,8 @@ def _learn_memory(memory: ContentMemory, source: BatchSource, episodes: EpisodeD
             "--sight content learns what to keep from frozen vision; give --freeze-vision, or --init with a "
             "policy that has such a memory"
         )
-    stands = stand_stills(episodes).unique_consecutive(return_counts=True)[1].tolist()
+    of_episodes = stand_stills(episodes).split(source.windows.episode_lengths)
+    stands = [each.unique_consecutive(return_counts=True)[1].tolist() for each in of_episodes]
     lessons = learn_memory(memory, source.features.by_sight, stands, seed=source.seed)
     told = list(track(lessons, "the memory learns what to keep", total=LESSONS))
     right, wrong = np.nanmean(told[-50:], axis=0)

@@ -92,7 +92,7 @@ def test_a_content_memory_learns_what_will_be_gone(cue: Path, spec: PolicySpec) 
     before = {name: value.clone() for name, value in policy.state_dict().items()}
     memory = policy.sight
     assert isinstance(memory, ContentMemory)
-    lessons = list(learn_memory(memory, features.by_sight, [TICKS] * 12, seed=0))
+    lessons = list(learn_memory(memory, features.by_sight, [[TICKS]] * 12, seed=0))
     assert lessons[-1] == (1.0, 0.0)
     changed = {n for n, v in policy.state_dict().items() if not torch.equal(v, before[n])}
     assert {name.split(".")[0] for name in changed} == {"sight"}
@@ -103,6 +103,19 @@ def test_a_content_memory_learns_what_will_be_gone(cue: Path, spec: PolicySpec) 
     held = last[STORED][:, 0]
     torch.testing.assert_close(held[:3].repeat(4, 1), held)
     assert torch.cdist(held[:3], held[:3])[0, 1:].min() > 0.5
+
+
+def test_motion_before_a_stand_still_teaches_nothing(cue: Path, spec: PolicySpec) -> None:
+    """Motion after it teaches that nothing is to be kept."""
+    config = replace(PRESETS["tiny"], sight_tokens=3, sight="content")
+    policy = Policy(spec, config)
+    assert isinstance(policy.sight, ContentMemory)
+    look = FeatureCache(policy, spec.cameras).features(open_dataset(cue)).by_sight
+    told = {
+        first: next(learn_memory(policy.sight, look, [stands] * 12, seed=0))
+        for first, stands in ((0, [4, 1, 1]), (1, [1, 1, 4]))
+    }
+    assert np.isnan([each[0] for each in told.values()]).tolist() == [False, True]
 
 
 def test_what_is_seen_again_at_the_end_will_not_be_gone() -> None:
