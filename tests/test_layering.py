@@ -61,11 +61,11 @@ LINES = {
     "ttm.policy": 8_010,
     "ttm.datasets": 8_960,
     "ttm.sim": 8_100,
-    "ttm.training": 12_550,
+    "ttm.training": 12_850,
     "ttm_policy": 13_405,
 }
 """Package -> the lines that its files may have together."""
-MOST_CODE, MOST_FILES, LEAST_MEDIAN = 34_920, 240, 130
+MOST_CODE, MOST_FILES, LEAST_MEDIAN = 35_140, 240, 130
 LONGEST_FILE, LONGEST_CHAIN, MOST_SINGLE_IMPORTERS = 900, 14, 60
 PLACES_TO_ADD = (
     "ttm.policy.cores.",

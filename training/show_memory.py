@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -105,11 +105,7 @@ def find_episode(wanted: str, spec: PolicySpec, checkpoint: str) -> EpisodeReade
     if not colon or Path(wanted).exists():
         path, which = wanted, ""
     episodes = open_dataset(path, like=spec)
-    recorded = {camera.name for camera in episodes.spec.cameras}
-    needed = {camera.name for camera in spec.cameras}
-    # Cameras that the policy does not use are left out, as in training.
-    shown = replace(episodes.spec, cameras=spec.cameras) if recorded >= needed else episodes.spec
-    spec.require_compatible(shown, ours=checkpoint, theirs=path)
+    spec.require_robot(episodes.spec, ours=checkpoint, theirs=path)
     return _choose(episodes, which or "0")
 
 
