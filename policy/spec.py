@@ -228,7 +228,7 @@ class PolicySpec:
 
     def seen_by(self, policy: PolicySpec) -> PolicySpec:
         """Return this robot's spec with those inputs alone that a policy takes, unless it lacks one."""
-        changes = {}
+        changes: dict[str, Any] = {}
         for kind in ("cameras", "proprioception"):
             known = {each.name: each for each in getattr(self, kind)}
             names = [each.name for each in getattr(policy, kind)]

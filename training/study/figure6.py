@@ -95,7 +95,8 @@ class StudyFigure6Command:
     stopped, and several may share OUT, which also receives figures.json. Without --data nothing is trained,
     and the command reports what OUT holds.
 
-    Example: ttm study figure6 --data demos/groups --steps 3000 --plot figure6.svg
+    Example: ttm collect --task groups --vary 1 --episodes 100 --out demos/groups, and then
+    ttm study figure6 --data demos/groups --plot figure6.svg
     """
 
     data: tuple[str, ...] = ()
@@ -229,8 +230,8 @@ class Figure6Report(Report):
         for inputs, rows in self.settings.items():
             tables.append(success_table(f"Success in %, {inputs}", found, rows, self.columns))
             for columns in ({ALL: self.tasks}, groups):
-                first, title = {OURS: ""}, f"Paired differences in points, {inputs}"
-                tables.append(differences_table(title, found, first | rows, columns))
+                title = f"Paired differences in points, {inputs}"
+                tables.append(differences_table(title, found, {OURS: "", **rows}, columns))
         return [*(table for table in tables if table.rows), self._costs()]
 
     def draw(self) -> str:

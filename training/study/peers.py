@@ -463,7 +463,7 @@ def tables(out: Path) -> list[TitledTable]:
     costs = ["policy", "vision", "parameters", "steps", "CPU s/step", "CPU min", "tick ms"]
     return [
         success_table("Success, in %", found, names, columns),
-        differences_table("Paired differences, in points", found, {NAMES[0]: ""} | names, columns),
+        differences_table("Paired differences, in points", found, {NAMES[0]: "", **names}, columns),
         compact_table("Costs", costs, [_costs([r for r in rows if r.policy == n]) for n in names]),
     ]
 

@@ -472,9 +472,9 @@ class StudyRunner:
         """Write the facts; check them if a training has begun with them."""
         core, sight = self._core(variant), variant.sight
         if not folder.can_resume:
-            facts = {"variant": variant.label, "seed": seed, "core": core_to_dict(core)}
-            facts |= {"settings": self._settings, **sight._asdict()}
-            write_json(folder.facts_file, facts | self._begin(folder, variant, seed))
+            made = {"variant": variant.label, "seed": seed, "core": core_to_dict(core)}
+            made |= {"settings": self._settings, **sight._asdict()}
+            write_json(folder.facts_file, made | self._begin(folder, variant, seed))
             return
         facts = folder.facts
         advice = "give the same options as before, another --out, or delete that folder"

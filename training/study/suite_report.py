@@ -195,7 +195,7 @@ def select(choices: Iterable[Choices], variant: str, tasks: Collection[str]) -> 
     return [each for each in choices if each.variant == variant and each.task in tasks]
 
 
-Rows = Mapping[str, str]
+Rows = Mapping[Any, str]
 """Names of rows -> their variants."""
 Columns = Mapping[str, Collection[str]]
 """Titles of columns -> the tasks whose episodes each has together."""
