@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from statistics import fmean
 from typing import Any, Literal, get_args
 
 from tyro.conf import Suppress
@@ -69,8 +68,8 @@ NOT_SHARED = {
 """Options of `ttm train` in which rows, or machines, may differ."""
 NOTES = """\
 Success in % with Wilson's 95 % interval over the episodes, which does not say how much another training
-would differ; for that see the differences by seed. All groups: the episodes of all of them.
-bc-…: RT-1's and BC-Z's vision with FiLM and an MLP, of single frames. ours-emptied: ours, whose memory is
+would differ; for that see the differences by seed. A star: other rows have more seeds or groups there.
+bc-…: BC-Z's and RT-1's vision with FiLM and an MLP, of single frames. ours-emptied: ours, whose memory is
 emptied at every tick, in training too. ttm: the published machine. None has a sight memory.
 Differences have the interval of Agresti and Min (2005), and p is McNemar's with Holm's correction over the
 rows of a table. Pairs are the same initial state with trainings of the same seed.
@@ -214,14 +213,15 @@ class Figure6Report(Report):
         self.settings = {inputs: rows for inputs, rows in known.items() if rows}
         """Setting of inputs -> row -> variant."""
         self.variants = [name for rows in self.settings.values() for name in rows.values()]
-        groups = {task: (task,) for task in self.tasks if len(self.tasks) > 1}
+        groups = {t.replace("_", " "): (t,) for t in self.tasks if len(self.tasks) > 1}
         self.columns: dict[str, Collection[str]] = {ALL: self.tasks, **groups}
 
     def heading(self) -> str:
         """Return the text above the tables."""
-        found, vary = self.figures.trainings, self.figures.settings.get("vary")
-        steps = fmean(training.steps for training in found)
-        return f"{len(found)} trainings of {steps:,.0f} steps; varied: {vary or 'nothing'}"
+        of, number = self.figures.settings, len(self.figures.trainings)
+        states = max((each.episodes for each in self.figures.choices), default=0)
+        steps, vary = of.get("steps"), of.get("vary") or "nothing"
+        return f"{number} trainings of {steps} steps, {states} states a group; varied: {vary}"
 
     def tables(self) -> list[TitledTable]:
         """Return success, differences of ours over all groups and group by group, and costs."""

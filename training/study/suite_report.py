@@ -195,25 +195,25 @@ def select(choices: Iterable[Choices], variant: str, tasks: Collection[str]) -> 
     return [each for each in choices if each.variant == variant and each.task in tasks]
 
 
-Rows = Mapping[Any, str]
-"""Names of rows -> their variants."""
 Columns = Mapping[str, Collection[str]]
 """Titles of columns -> the tasks whose episodes each has together."""
 
 
 def success_table(
-    title: str, choices: Sequence[Choices], rows: Rows, columns: Columns
+    title: str, choices: Sequence[Choices], rows: Mapping[Any, str], columns: Columns
 ) -> TitledTable:
-    """Return the rates of each variant."""
-    cells = (
-        [name, *(percent(pooled(select(choices, of, tasks)), 0) for tasks in columns.values())]
-        for name, of in rows.items()
-    )
+    """Return the rates of each variant, which `rows` name. A star: others have more evaluations there."""
+    cells = [[name] for name in rows]
+    for tasks in columns.values():
+        found = [select(choices, variant, tasks) for variant in rows.values()]
+        most = max(map(len, found), default=0)
+        for row, of in zip(cells, found, strict=True):
+            row.append(percent(pooled(of), 0) + "*" * (0 < len(of) < most))
     return _table(title, ["policy", *columns], cells)
 
 
 def differences_table(
-    title: str, choices: Sequence[Choices], rows: Rows, columns: Columns
+    title: str, choices: Sequence[Choices], rows: Mapping[Any, str], columns: Columns
 ) -> TitledTable:
     """Return the paired differences of the first variant from each of the others."""
     first, *others = rows
@@ -385,8 +385,8 @@ class Report:
 def _table(title: str, columns: Sequence[str], rows: Iterable[Iterable[object]]) -> TitledTable:
     """Return a table of which the widest column is wrapped first in a narrow terminal."""
     table = compact_table(title, columns, rows)
-    for column in table.columns:
-        column.no_wrap = False
+    for number, column in enumerate(table.columns):
+        column.no_wrap = number == 0 and all(len(str(name)) < 16 for name in column.cells)
     return table
 
 
