@@ -51,10 +51,9 @@ OURS: RowName = "ours"
 ALL = "all groups"
 OURS_CORE = split_sight(OURS_OPTIONS)[0]
 """What ours differs in from the published machine, without the sight memory, a second one."""
-SINGLE_FRAMES = ("none", ("num_layers=0",))
 ROWS: Mapping[RowName, tuple[str, tuple[str, ...]]] = {
-    "bc-resnet": SINGLE_FRAMES,
-    "bc-efficientnet": SINGLE_FRAMES,
+    "bc-resnet": ("none", ("num_layers=0",)),
+    "bc-efficientnet": ("none", ("num_layers=0",)),
     "ours-emptied": ("none", OURS_CORE),
     OURS: ("ttm", OURS_CORE),
     "ttm": ("ttm", ()),
@@ -88,11 +87,10 @@ class Row(Variant):
 class StudyFigure6Command:
     """Train the policies of the Token Turing Machine paper's figure 6 on five groups of instructions.
 
-    All get the same demonstrations, batches and steps, and begin with the same weights where they have the
-    same parts. They are evaluated on the same initial states, from which no demonstration started. Each row,
-    setting of inputs and seed has a folder of its own in OUT, so that the same command goes on where it was
-    stopped, and several may share OUT, which also receives figures.json. Without --data nothing is trained,
-    and the command reports what OUT holds.
+    All get the same demonstrations, batches and steps, and every EfficientNet begins with the same weights. They
+    are evaluated on the same initial states, from which no demonstration started. Each row, setting of inputs
+    and seed has a folder of its own in OUT, so that the same command goes on where it was stopped, and several
+    may share OUT, which also receives figures.json. Without --data it reports what OUT holds.
 
     Example: ttm collect --task groups --vary 1 --episodes 100 --out demos/groups, and then
     ttm study figure6 --data demos/groups --plot figure6.svg
@@ -109,20 +107,18 @@ class StudyFigure6Command:
     """One training for each seed, which seeds first weights and batches."""
     steps: int = 3000
     """Training steps of every policy."""
-    vision_weights: str = NO_WEIGHTS
-    """First weights of every EfficientNet, as in ttm train."""
-    resnet_weights: str = NO_WEIGHTS
-    """First weights of the ResNet: none, imagenet, or a file."""
+    vision_weights: tuple[str, str] = (NO_WEIGHTS, NO_WEIGHTS)
+    """First weights of every EfficientNet, and those of the ResNet, each as in ttm train."""
     config: Path | None = None
     """A YAML file of further options of ttm train for all of them, such as freeze-vision."""
-    vary: tuple[str, ...] = ("1",)
-    """What varies in evaluations, as in ttm evaluate; collect the demonstrations with the same."""
     episodes: int = 100
     """Initial states for each group."""
     task: Suppress[tuple[str, ...]] = ("groups",)
     """Tasks to evaluate, each a group of instructions."""
     env: Suppress[str] = KITCHEN
     """Gymnasium ID of the environment, as in ttm evaluate."""
+    vary: Suppress[tuple[str, ...]] = ("1",)
+    """What varies in evaluations, as in ttm evaluate; in demonstrations it should be the same."""
     camera: Suppress[str] = "head"
     """The one camera of the setting `head`."""
     workers: int = 1
@@ -159,7 +155,7 @@ class StudyFigure6Command:
             minutes=None,
             resume=folder.can_resume,
             vision_model=RESNET if is_resnet else None,
-            vision_weights=self.resnet_weights if is_resnet else self.vision_weights,
+            vision_weights=self.vision_weights[is_resnet],
             choices=Choices((self.camera,), (NONE,)) if is_paper else Choices(),
             seed=seed,
             threads=self.workers,
@@ -187,8 +183,9 @@ class Figure6Runner(StudyRunner):
             raise UserError(f"--vary {' '.join(options.vary)} has several; name dimensions instead")
         plain = options.train_options(RunFolder(options.out), options.variants[0], 0).plain()
         settings = {name: value for name, value in plain.items() if name not in NOT_SHARED}
-        names = ("resnet_weights", "vision_weights", "camera", "env")
-        settings |= {name: getattr(options, name) for name in names} | {"vary": vary}
+        weights = list(options.vision_weights)
+        settings |= {name: getattr(options, name) for name in ("camera", "env")}
+        settings |= {"vary": vary, "vision_weights": weights}
         super().__init__(options, settings, facts.choose(options.task), [Condition(vary=vary)])
 
     def _core(self, variant: Variant) -> CoreConfig:
@@ -239,8 +236,9 @@ class Figure6Report(Report):
         return draw_rates(
             {
                 f"{column}, {inputs}": [
-                    Point(row, None, pooled(select(self.figures.choices, name, tasks)))
+                    Point(row, None, pooled(found))
                     for row, name in rows.items()
+                    if (found := select(self.figures.choices, name, tasks))
                 ]
                 for inputs, rows in self.settings.items()
                 for column, tasks in self.columns.items()

@@ -80,7 +80,7 @@ def test_all_rows_train_on_equal_terms(options: Make, trainers: dict[str, Traine
 def test_weights_of_vision_are_the_same_for_every_efficientnet(
     options: Make, seeing: Path, tmp_path: Path
 ) -> None:
-    wanted = options(inputs=("head",), vision_weights=str(seeing))
+    wanted = options(inputs=("head",), vision_weights=(str(seeing), "none"))
     theirs = load_checkpoint(seeing)[0].state_dict()
     for row in wanted.variants:
         training = wanted.train_options(RunFolder(tmp_path / "new"), row, 0)
@@ -137,8 +137,8 @@ def test_a_study_evaluates_all_rows_on_the_same_states(
     assert all(path.stat().st_mtime_ns == time for path, time in changed.items())
     with pytest.raises(UserError, match=r"--steps is 3, but .* was made with 2"):
         replace(wanted, steps=3).run()
-    with pytest.raises(UserError, match=r"--vision-weights is shipped, but .* was made with none"):
-        replace(wanted, vision_weights="shipped").run()
+    with pytest.raises(UserError, match=r"--vision-weights is .'shipped'.* made with .'none"):
+        replace(wanted, vision_weights=("shipped", "none")).run()
     assert replace(wanted, figures=(wanted.out / "figures.json",), out=tmp_path / "no").run() == 0
     assert capsys.readouterr().out == printed
     tables = Figure6Report(read_figures(wanted.out / "figures.json")).tables()
