@@ -87,10 +87,10 @@ class Row(Variant):
 class StudyFigure6Command:
     """Train the policies of the Token Turing Machine paper's figure 6 on five groups of instructions.
 
-    All get the same demonstrations, batches and steps, and every EfficientNet begins with the same weights. They
-    are evaluated on the same initial states, from which no demonstration started. Each row, setting of inputs
-    and seed has a folder of its own in OUT, so that the same command goes on where it was stopped, and several
-    may share OUT, which also receives figures.json. Without --data it reports what OUT holds.
+    All get the same demonstrations, batches and steps, and every EfficientNet begins with the same weights.
+    They are evaluated on the same initial states, from which no demonstration started. Each row, setting of
+    inputs and seed has a folder of its own in OUT, so that the same command goes on where it was stopped, and
+    several may share OUT, which also receives figures.json. Without --data it reports what OUT holds.
 
     Example: ttm collect --task groups --vary 1 --episodes 100 --out demos/groups, and then
     ttm study figure6 --data demos/groups --plot figure6.svg
