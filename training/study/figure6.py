@@ -183,9 +183,8 @@ class Figure6Runner(StudyRunner):
             raise UserError(f"--vary {' '.join(options.vary)} has several; name dimensions instead")
         plain = options.train_options(RunFolder(options.out), options.variants[0], 0).plain()
         settings = {name: value for name, value in plain.items() if name not in NOT_SHARED}
-        weights = list(options.vision_weights)
         settings |= {name: getattr(options, name) for name in ("camera", "env")}
-        settings |= {"vary": vary, "vision_weights": weights}
+        settings |= {"vary": vary, "vision_weights": list(options.vision_weights)}
         super().__init__(options, settings, facts.choose(options.task), [Condition(vary=vary)])
 
     def _core(self, variant: Variant) -> CoreConfig:
