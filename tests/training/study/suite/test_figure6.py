@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -157,6 +156,7 @@ def test_a_kill_at_any_moment_loses_no_training(
     assert whole.run() == 0
     step, evaluate = Trainer._train_step, pieces.evaluate_conditions
     done: list[int] = []
+    killed: list[bool] = []
 
     def train_step(self: Trainer, *args: Any) -> None:
         step(self, *args)
@@ -166,23 +166,25 @@ def test_a_kill_at_any_moment_loses_no_training(
 
     def evaluated(*args: Any, **named: Any) -> Any:
         made = evaluate(*args, **named)
-        if len(done) < 10:
-            done.extend(range(10))
+        if not killed:
+            killed.append(True)
             raise Killed
         return made
 
     monkeypatch.setattr(Trainer, "_train_step", train_step)
     monkeypatch.setattr(pieces, "evaluate_conditions", evaluated)
-    for _ in range(2):  # in the training, and then in the evaluation
-        with pytest.raises(Killed):
-            broken.run()
-        with (
-            pytest.raises(UserError, match="no finished training")
-            if len(done) == 1
-            else nullcontext()
-        ):
-            replace(broken, data=()).run()
+    folder = RunFolder(broken.out / "ours_head" / "seed_0")
+    with pytest.raises(Killed):
+        broken.run()
+    assert folder.training_result is None
+    with pytest.raises(UserError, match="no finished training"):
+        replace(broken, data=()).run()
+    with pytest.raises(Killed):
+        broken.run()
+    assert folder.training_result is not None
+    trained = len(done)
     assert broken.run() == 0
+    assert len(done) == trained
     one, two = (
         load_checkpoint(RunFolder(each.out / "ours_head" / "seed_0").checkpoint)[0].state_dict()
         for each in (whole, broken)
