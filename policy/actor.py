@@ -156,7 +156,7 @@ class ActorRunner(Runner):
             raise UserError(f"{actor!r} has no {' and no '.join(missing)}; see ttm.policy.Actor")
         own: PolicySpec | None = getattr(actor, "spec", None)
         if own is not None and spec is not None:
-            own.require_compatible(spec, theirs="this robot", ours="the actor")
+            own.require_robot(spec, ours="the actor")
         if (known := own or spec) is None:
             raise UserError(
                 "the actor needs an attribute spec, a PolicySpec: only its topics are known"
@@ -190,9 +190,7 @@ class ActorRunner(Runner):
             wanted = f"give ({self.spec.action_size},), as its spec says"
             raise UserError(f"the actor gave an action of shape {action.shape}; {wanted}")
         if not np.isfinite(action).all():
-            raise MalformedObservation(
-                "the actor's action is not finite; check its weights and input"
-            )
+            raise MalformedObservation("the actor's action is not finite; check weights and input")
         return self._ticked(*self._chosen(action))
 
     def executed(self, action: npt.ArrayLike) -> None:

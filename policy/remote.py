@@ -102,7 +102,7 @@ class RemoteRunner(Runner):
         self._is_ttm = "ttm" in about
         own = PolicySpec.from_json(about["spec"]) if self._is_ttm else None
         if own is not None and spec is not None:
-            own.require_compatible(spec, theirs="this robot", ours=url)
+            own.require_robot(spec, ours=url)
         if (known := own or spec) is None:
             raise UserError(f"{url} does not say what its policy is for; serve it with ttm serve")
         super().__init__(known)

@@ -83,11 +83,11 @@ class PolicyRunner(Runner):
     ) -> PolicyRunner:
         """Load a checkpoint, and pass `options` on to `PolicyRunner`.
 
-        Raises `UserError` if it was made for another spec than `spec`.
+        Raises `UserError` if a robot of `spec` lacks one of its inputs, or takes other actions.
         """
         policy, _ = load_checkpoint(path, options.get("device", "cpu"))
         if spec is not None:
-            policy.spec.require_compatible(spec, theirs="this robot", ours=str(path))
+            policy.spec.require_robot(spec, ours=str(path))
         return cls(policy, **options)
 
     @property

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -226,6 +226,20 @@ class PolicySpec:
                 both = f"{field.name} {_plain(mine)}, but {theirs} has {_plain(given)}"
                 raise UserError(f"{ours} was made for {both}; {fix}")
 
+    def seen_by(self, policy: PolicySpec) -> PolicySpec:
+        """Return this robot's spec with those inputs alone that a policy takes, unless it lacks one."""
+        changes: dict[str, Any] = {}
+        for kind in ("cameras", "proprioception"):
+            known = {each.name: each for each in getattr(self, kind)}
+            names = [each.name for each in getattr(policy, kind)]
+            if known.keys() >= set(names):
+                changes[kind] = tuple(known[name] for name in names)
+        return replace(self, **changes)
+
+    def require_robot(self, robot: PolicySpec, *, ours: str, theirs: str = "this robot") -> None:
+        """Raise `UserError` unless a robot has all inputs of this policy, and the same actions."""
+        self.require_compatible(robot.seen_by(self), theirs=theirs, ours=ours)
+
     def to_json(self) -> str:
         """Return a JSON object, from which `from_json` makes an equal spec. Infinite limits are null."""
         data = asdict(self)
@@ -280,9 +294,8 @@ class Action:
             if part.kind == "binary":
                 portions = ", ".join(f"{value:.2f}" for value in self.probabilities[where])
                 shown += f" (probability of {part.limits[1]:g}: {portions})"
-            lines.append(
-                f"{part.name} ({part.unit}): {shown}" if part.unit else f"{part.name}: {shown}"
-            )
+            unit = f" ({part.unit})" if part.unit else ""
+            lines.append(f"{part.name}{unit}: {shown}")
         return "\n".join(lines)
 
 
@@ -352,9 +365,7 @@ def read_header(path: Path | str) -> dict[str, str]:
     if version is None:
         raise UserError(f"{path}: a safetensors file, but not a policy; give one of `ttm train`")
     if version != CHECKPOINT_FORMAT:
-        raise UserError(
-            f"{path}: checkpoint format {version}, not {CHECKPOINT_FORMAT}; train again"
-        )
+        raise UserError(f"{path}: checkpoint format {version}, not {CHECKPOINT_FORMAT}; train anew")
     return dict(header)
 
 

@@ -92,9 +92,7 @@ class FilmNetwork(nn.Module):
     @property
     def early_channels(self) -> int:
         """The channels that `early` returns."""
-        return next(
-            layer.out_channels for layer in self.stem.modules() if isinstance(layer, nn.Conv2d)
-        )
+        return next(m.out_channels for m in self.stem.modules() if isinstance(m, nn.Conv2d))
 
     def early(self, images: Tensor) -> Tensor:
         """Return the map of the first layer, which depends on no condition; see `forward`."""

@@ -101,7 +101,7 @@ def make_actor(source: str, env: Env, embeddings: Mapping[str, np.ndarray]) -> A
 def load_policy(source: str, spec: PolicySpec) -> Policy:
     """Return the policy of a checkpoint's path, or of `none`.
 
-    Raises `UserError` if the policy was made for a robot of another spec.
+    Raises `UserError` if the robot lacks one of the policy's inputs, or takes other actions.
     """
     if source == UNTRAINED:
         return untrained_policy(spec)
@@ -111,7 +111,7 @@ def load_policy(source: str, spec: PolicySpec) -> Policy:
             f"the policy that ships is for robot {policy.spec.robot}, not for {spec.robot}; name one of "
             "`ttm train` for it (--checkpoint runs/mine/best.safetensors), or evaluate --checkpoint expert"
         )
-    policy.spec.require_compatible(spec, theirs="this robot", ours=source)
+    policy.spec.require_robot(spec, ours=source)
     return policy
 
 

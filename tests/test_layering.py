@@ -61,11 +61,11 @@ LINES = {
     "ttm.policy": 8_060,
     "ttm.datasets": 8_960,
     "ttm.sim": 8_265,
-    "ttm.training": 12_545,
+    "ttm.training": 12_850,
     "ttm_policy": 13_405,
 }
 """Package -> the lines that its files may have together."""
-MOST_CODE, MOST_FILES, LEAST_MEDIAN = 35_025, 240, 130
+MOST_CODE, MOST_FILES, LEAST_MEDIAN = 35_340, 240, 130
 LONGEST_FILE, LONGEST_CHAIN, MOST_SINGLE_IMPORTERS = 900, 14, 60
 PLACES_TO_ADD = (
     "ttm.policy.cores.",

@@ -76,6 +76,7 @@ COMMANDS = {
     "study memory": "ttm.training.study.memory:StudyMemoryCommand",
     "study suite": "ttm.training.study.suite:StudySuiteCommand",
     "study peers": "ttm.training.study.peers:StudyPeersCommand",
+    "study figure6": "ttm.training.study.figure6:StudyFigure6Command",
     "study mikasa": "ttm.training.study.mikasa:StudyMikasaCommand",
 }
 """Name -> where its class is, as "module:Class"."""
@@ -107,7 +108,7 @@ Each command explains itself: ttm train --help, ttm bench --help, ttm study copy
 ttm --version prints the version.
 """
 
-TRAINS = ("train", "demo", "study suite", "study mikasa")
+TRAINS = ("train", "demo", "study suite", "study figure6", "study mikasa")
 """Commands that train, whose settings of PyTorch count when it is imported."""
 WRITTEN = ("out", "target", "json", "plot", "sheet", "video")  # fields that say where to write
 NO_SPACE = (ENOSPC, EDQUOT, EFBIG, EROFS)  # a disk takes no more, for which one line is enough

@@ -93,9 +93,7 @@ class DemoCommand:
     def check(self) -> None:
         """Raise `UserError` if a value is out of its range."""
         if self.checkpoint in ("expert", "none"):
-            raise UserError(
-                f"--checkpoint is {self.checkpoint}, which has no vision; give a policy"
-            )
+            raise UserError(f"--checkpoint {self.checkpoint} has no vision; give a policy")
         require_at_least(2, options(self, "demonstrations"))  # the first is held out
         require_at_least(1, options(self, "ros_episodes", "workers", "max_ticks", "steps"))
         most = min(self.episodes, self.memory_episodes)

@@ -153,9 +153,7 @@ def _filled(made: Policy, policy: Policy, fresh: tuple[str, ...]) -> Policy:
     new, old = made.config, policy.config
     if (new.sight_tokens, new.sight) != (old.sight_tokens, old.sight):
         fresh = (*fresh, SIGHT)
-    kept = {
-        name: value for name, value in policy.state_dict().items() if not name.startswith(fresh)
-    }
+    kept = {n: value for n, value in policy.state_dict().items() if not n.startswith(fresh)}
     made.load_state_dict(kept, strict=False)
     if made.delay_code is not None and policy.delay_code is not None:  # the code is of a share
         made.delay_code.rescale(new.longest_delay_s / old.longest_delay_s)

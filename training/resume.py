@@ -85,9 +85,7 @@ def read_header(path: Path) -> dict[str, Any]:
     Raises `UserError` if the file cannot be read.
     """
     if not path.is_file():
-        raise UserError(
-            f"{path}: there is no training to resume here; leave out --resume to start one"
-        )
+        raise UserError(f"{path}: there is no training to resume here; omit --resume to start one")
     try:
         with safe_open(path, framework="pt") as file:
             metadata = file.metadata() or {}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -17,6 +17,7 @@ from ttm.datasets.dataset import EpisodeDataset, open_dataset
 from ttm.datasets.frames import Frames, resize_frame
 from ttm.datasets.layout import DEFAULT_INSTRUCTION
 from ttm.datasets.reader import EpisodeReader
+from ttm.datasets.windows import resized_spec
 from ttm.policy.checkpoint import load_checkpoint
 from ttm.policy.errors import UserError, options, require_at_least
 from ttm.policy.memory_attention import Which
@@ -105,11 +106,9 @@ def find_episode(wanted: str, spec: PolicySpec, checkpoint: str) -> EpisodeReade
     if not colon or Path(wanted).exists():
         path, which = wanted, ""
     episodes = open_dataset(path, like=spec)
-    recorded = {camera.name for camera in episodes.spec.cameras}
-    needed = {camera.name for camera in spec.cameras}
-    # Cameras that the policy does not use are left out, as in training.
-    shown = replace(episodes.spec, cameras=spec.cameras) if recorded >= needed else episodes.spec
-    spec.require_compatible(shown, ours=checkpoint, theirs=path)
+    known = {camera.name for camera in episodes.spec.cameras}
+    sizes = {c.name: (c.height, c.width) for c in spec.cameras if c.name in known}
+    spec.require_robot(resized_spec(episodes.spec, sizes), ours=checkpoint, theirs=path)
     return _choose(episodes, which or "0")
 
 

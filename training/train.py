@@ -194,9 +194,7 @@ def _policy(options: TrainOptions, checkpoint: Policy | None, data: Data) -> Pol
         policy = Policy(data.spec, chosen_network(options))
         pretrained = options.vision_weights != NO_WEIGHTS
         if policy.vision is None and (options.vision_model is not None or pretrained):
-            raise UserError(
-                "the data have no camera; leave out --vision-model and --vision-weights"
-            )
+            raise UserError("the data have no camera; omit --vision-model and --vision-weights")
         if (seen := policy_to_see_as(options)) is not None:
             see_as(policy, seen, options.vision_weights)
     if checkpoint is None or (options.new_statistics and not options.resume):

@@ -121,9 +121,7 @@ def _vectors(entries: Mapping[Any, Any]) -> dict[str, tuple[str, ...] | None]:
     for name, labels in entries.items():
         if labels is not None and not isinstance(labels, list):
             raise UserError(f"proprioception {name} is {labels}; give a list of labels")
-    return {
-        str(name): tuple(map(str, labels)) if labels else None for name, labels in entries.items()
-    }
+    return {str(n): tuple(map(str, labels)) if labels else None for n, labels in entries.items()}
 
 
 def _part(entry: dict[str, Any]) -> ActionPart:
@@ -255,9 +253,14 @@ def describe_bare(
     return Description(spec, tuple(members), cameras, note)
 
 
-def describe_stored(spec: PolicySpec, demo: Demo | None, choices: Choices) -> Description:
-    """Return the description of files that carry `spec`. demo: the first one, whose `obs` is listed."""
+def describe_stored(
+    spec: PolicySpec, demo: Demo | None, choices: Choices, like: PolicySpec | None = None
+) -> Description:
+    """Return the description of files of `spec`. demo: the first. like: see `describe_bare`."""
     given = _given(choices)
+    if like is not None and given.proprioception is None:
+        vectors = spec.seen_by(like).proprioception
+        given = replace(given, proprioception=dict.fromkeys(v.name for v in vectors))
     members = [
         *(
             Member(c.name, "camera", (c.height, c.width), f"{c.width}x{c.height}")

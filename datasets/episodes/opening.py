@@ -106,7 +106,7 @@ def _read(
                 continue
             if described is None:
                 demo = next(((path, name) for name in demo_names(file)), None)
-                described = describe_stored(spec, demo, choices)
+                described = describe_stored(spec, demo, choices, like)
             read[path] = read_episodes(file, path, described.spec, described.cameras)
     first, carried = next(((path, spec) for path, spec in specs.items() if spec), (None, None))
     for path, spec in specs.items() if carried else ():

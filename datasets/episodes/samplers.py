@@ -226,7 +226,7 @@ class LaneSampler(BatchSampler):
         lengths = self.lengths[order]
         counts = 1 + -(-np.maximum(lengths - in_first, 0) // self.window)
         episode, in_first, lengths = (
-            np.repeat(values, counts) for values in (order, in_first, lengths)
+            np.repeat(each, counts) for each in (order, in_first, lengths)
         )
         place = np.arange(len(episode)) - np.repeat(np.cumsum(counts) - counts, counts)
         first = in_first + (place - 1) * self.window

@@ -398,9 +398,7 @@ def _survey_demo(found: Survey, demo: Any, path: Path, name: str) -> None:
     found.actions.append(actions)
     observations = find_member(demo, "obs")
     if not isinstance(observations, h5py.Group):
-        raise UserError(
-            f"{path}: data/{name} has no group obs; leave it out by a mask, or write it"
-        )
+        raise UserError(f"{path}: data/{name} has no group obs; leave it out by a mask, or add it")
     found.other_names.update(observations)
     if len(actions):
         _survey_members(found, observations)

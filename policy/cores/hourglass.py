@@ -255,9 +255,7 @@ class RotaryPosition(nn.Module):
         super().__init__()
         if width // num_heads % 2:
             size = f"not {width // num_heads} of {width} channels"
-            raise UserError(
-                f"rotary positions need an even head size, {size}; give another num_heads"
-            )
+            raise UserError(f"rotary positions need an even head size, {size}; change num_heads")
 
     def forward(self, query: Tensor, keys: Tensor, sight: Sight) -> tuple[Tensor, Tensor, Tensor]:
 

@@ -177,3 +177,19 @@ def test_an_action_names_its_parts(spec: PolicySpec) -> None:
     assert repr(action) == "arm (m): 0.05, -0.1, 0.03333\ngripper: 1 (probability of 1: 0.88)"
     with pytest.raises(UserError, match="no part 'hand'; give one of arm, gripper"):
         action.part("hand")
+
+
+def test_a_robot_may_have_more_than_a_policy_observes_but_nothing_less(spec: PolicySpec) -> None:
+    narrow = replace(spec, cameras=spec.cameras[:1], proprioception=())
+    narrow.require_robot(spec, ours="a.safetensors")
+    assert spec.seen_by(narrow) == narrow
+    turned = replace(spec, cameras=spec.cameras[::-1])
+    turned.require_robot(spec, ours="a.safetensors")
+    with pytest.raises(
+        UserError, match="made for cameras head 32x32, wrist 32x32, but this robot has head 32x32;"
+    ):
+        replace(narrow, cameras=spec.cameras).require_robot(narrow, ours="a.safetensors")
+    with pytest.raises(UserError, match=r"proprioception joints.left.2., but this robot has none;"):
+        replace(spec, cameras=narrow.cameras).require_robot(narrow, ours="a.safetensors")
+    with pytest.raises(UserError, match=r"was made for rate_hz 5.0, but this robot has 2.0"):
+        narrow.require_robot(replace(spec, rate_hz=2.0), ours="a.safetensors")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,8 @@ import numpy as np
 from lifecycle_msgs.msg import Transition
 from node_process import WAIT_S
 
-from ttm.policy import PolicyRunner
+from ttm.policy import PRESETS, Policy, PolicyRunner, save_checkpoint
+from ttm.sim.kitchen.spec import SPEC
 
 CAN, BOX = "pick up the red can", "pick up the blue box"
 MOTION_TOPICS = ("cmd_vel", "servo_node/delta_twist_cmds")
@@ -202,3 +204,18 @@ def test_without_a_robot_it_says_what_it_waits_for_and_goes_on(
     assert "head (/head/image_raw), wrist (/wrist/image_raw)" in said
     assert said.endswith("nobody publishes them; no instruction; publish one on /instruction")
     assert node.end() == 0
+
+
+def test_a_policy_of_one_camera_and_no_proprioception_runs(
+    robot: Any, start_node: Any, observations: list[Any], tmp_path: Path
+) -> None:
+    """As `ttm train --cameras head --proprioception none` makes it; the robot has more."""
+    policy = Policy(replace(SPEC, cameras=SPEC.cameras[:1], proprioception=()), PRESETS["tiny"])
+    policy.known_instructions = {CAN: np.full(384, 0.05, np.float32)}
+    path = tmp_path / "head.safetensors"
+    save_checkpoint(path, policy, {})
+    start_node("policy_node", checkpoint=str(path), lockstep=True)
+    robot.begin_episode(CAN)
+    expected = _in_process(path, observations[:3], CAN)
+    for observation, action in zip(observations[:3], expected, strict=True):
+        assert np.array_equal(robot.step(observation), action)

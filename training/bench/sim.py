@@ -216,9 +216,7 @@ def rows_of(task: str, situation: str, taken: Episodes) -> list[Figures]:
 
     def means(name: str) -> np.ndarray:
         """Return the mean seconds of each part in each episode, (episodes, parts)."""
-        seconds = (
-            [[t.seconds.get(p, 0.0) for p in PARTS] for t in ticks] for ticks in chosen[name]
-        )
+        seconds = ([[t.seconds.get(p, 0.0) for p in PARTS] for t in of] for of in chosen[name])
         return np.array([np.mean(each, axis=0) for each in seconds])
 
     always = means(ALWAYS).sum(axis=1)

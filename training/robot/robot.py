@@ -224,7 +224,7 @@ def drive_simulation(
         facts = inspect_env(sim.env)
         if not given.actor:
             spec = read_checkpoint_spec(given.checkpoint)
-            spec.require_compatible(facts.spec, theirs="the simulated robot", ours=given.checkpoint)
+            spec.require_robot(facts.spec, theirs="the simulated robot", ours=given.checkpoint)
             try:
                 chunk = json.loads(read_header(given.checkpoint)["config"]).get("chunk", 1)
             except (KeyError, ValueError, AttributeError) as error:

@@ -202,9 +202,7 @@ class StudyListopsCommand(SymbolStudy):
     def run(self) -> int:
         """Train the cores one after another, print the table, and return the exit code."""
         self.check()
-        configs = {
-            name: listops_core(name, self.max_length, self.core_options) for name in self.core
-        }
+        configs = {n: listops_core(n, self.max_length, self.core_options) for n in self.core}
         expressions = self.task.make(self.held_out + self.samples, self.data_seed)
         held_out, train = expressions[: self.held_out], expressions[self.held_out :]
         prepare_process()

@@ -225,9 +225,7 @@ def read(path: Path) -> Demonstrations | None:
     """Read a file of demonstrations; return None if it does not exist or is damaged, and say so."""
     try:
         with np.load(path) as stored:
-            return Demonstrations(
-                **{field.name: stored[field.name] for field in fields(Demonstrations)}
-            )
+            return Demonstrations(**{f.name: stored[f.name] for f in fields(Demonstrations)})
     except FileNotFoundError:
         return None
     except (OSError, EOFError, ValueError, KeyError, zipfile.BadZipFile) as error:

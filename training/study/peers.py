@@ -61,9 +61,9 @@ from ttm.sim.results import RESULT_FILE, load_evaluation
 from ttm.sim.shipped import KITCHEN
 from ttm.training.console import compact_table, make_folder, print_progress
 from ttm.training.run_log import LAST
-from ttm.training.study.common import percent, print_results
+from ttm.training.study.common import print_results
 from ttm.training.study.suite import RunFolder
-from ttm.training.study.suite_report import Choices, difference_rows, paired_difference, pooled
+from ttm.training.study.suite_report import Choices, differences_table, success_table
 
 Name = Literal["ours", "ours-vision", "act", "diffusion", "bc-rnn-gmm"]
 NAMES: tuple[Name, ...] = ("ours", "ours-vision", "act", "diffusion", "bc-rnn-gmm")
@@ -458,24 +458,12 @@ def tables(out: Path) -> list[TitledTable]:
             found.append(Choices(row.policy, row.seed, what, 0, LIVE, *counts))
     lists = {"rows": [asdict(row) for row in rows], "choices": [asdict(each) for each in found]}
     write_json(out / "figures.json", lists)
-    names = [name for name in NAMES if any(row.policy == name for row in rows)]
-    columns = list(dict.fromkeys(each.task for each in found))
-
-    def of(name: str, column: str) -> list[Choices]:
-        return [each for each in found if (each.variant, each.task) == (name, column)]
-
-    rates = [[name, *(percent(pooled(of(name, each)), 0) for each in columns)] for name in names]
-    compared = {
-        (name, column): difference
-        for column, name in product(columns, names)
-        if name != NAMES[0]
-        if (difference := paired_difference(of(NAMES[0], column), of(name, column)))
-    }
-    header = ["ours against", "task", "difference", "only ours", "only it", "p", "by seed"]
+    names = {name: name for name in NAMES if any(row.policy == name for row in rows)}
+    columns = {each.task: (each.task,) for each in found}
     costs = ["policy", "vision", "parameters", "steps", "CPU s/step", "CPU min", "tick ms"]
     return [
-        compact_table("Success, in %", ["policy", *columns], rates),
-        compact_table("Paired differences, in points", header, difference_rows(compared)),
+        success_table("Success, in %", found, names, columns),
+        differences_table("Paired differences, in points", found, {NAMES[0]: "", **names}, columns),
         compact_table("Costs", costs, [_costs([r for r in rows if r.policy == n]) for n in names]),
     ]
 

@@ -13,12 +13,12 @@ import re
 import shlex
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from itertools import product
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 import numpy as np
 import torch
@@ -71,7 +71,6 @@ from ttm.training.sequence_model import (
 )
 from ttm.training.study.common import print_results, require_svg
 from ttm.training.study.suite_report import (
-    NOTES,
     OURS,
     VARIANTS,
     Choices,
@@ -223,7 +222,7 @@ def _drawn(seen: Policy, config: CoreConfig, seed: int, sight: SightSize) -> dic
     return {name: value for name, value in one.items() if not torch.equal(value, other[name])}
 
 
-FACTS = ("variant", "seed", "core", "parameters", "all_parameters", "settings", "steps", "cost")
+FACTS = ("variant", "seed", "core", "settings", "parameters", "all_parameters", "steps", "cost")
 """What run.json says of a training, among others the settings of all trainings that are compared."""
 
 
@@ -381,16 +380,17 @@ def collect_figures(out: Path) -> Figures:
 
 def _choices(variant: str, seed: int, evaluation: Evaluation) -> Iterator[Choices]:
     condition = evaluation.condition
-    assert condition.gap is not None
     for result in evaluation.tasks.values():
         made = [outcome.choice for outcome in result.outcomes]
         right = "".join(str(int(choice is not None and choice.is_right)) for choice in made)
+        if condition.gap is None:
+            right = "".join(str(int(outcome.success)) for outcome in result.outcomes)
         donors = result.donor_choices
         yield Choices(
             variant,
             seed,
             result.task,
-            condition.gap,
+            condition.gap or 0,
             condition.probe,
             evaluation.first_seed,
             result.episodes,
@@ -399,6 +399,108 @@ def _choices(variant: str, seed: int, evaluation: Evaluation) -> Iterator[Choice
             result.successes,
             right if condition.probe == LIVE else None,
         )
+
+
+class StudyRunner:
+    """Makes what is missing of a study: a training, or the evaluation of one task and condition.
+
+    What a training begins with and how it is done, a subclass says.
+    """
+
+    _features: FeatureCache | None = None
+
+    def __init__(
+        self,
+        options: Any,
+        settings: Mapping[str, Any],
+        tasks: Sequence[str],
+        conditions: Sequence[Condition],
+    ) -> None:
+        """options: of the command, with `variants`. settings: what all trainings must have in common."""
+        self._options, self._settings = options, settings
+        self._tasks, self._conditions = tasks, conditions
+
+    def make_all(self) -> int:
+        """Make what is missing; return the exit code, which is that of a signal if one came.
+
+        A folder in which another process works is left out.
+        """
+        options = self._options
+        for seed, variant in product(options.seeds, options.variants):
+            label = f"{variant.label}, seed {seed}"
+            name = re.sub(r"[^A-Za-z0-9@=._-]+", "_", variant.label)
+            folder = RunFolder(options.out / name / f"seed_{seed}")
+            with folder.claimed() as mine:
+                if not mine:
+                    print_progress(f"{label}: another process works on it")
+                    continue
+                self._prepare(folder, variant, seed)
+                if folder.training_result is None:
+                    facts, begun = folder.facts, time.process_time()
+                    print_progress(f"{label}: training")
+                    code = train(self._train_options(folder, variant, seed), self._features)
+                    spent = time.process_time() - begun
+                    write_json(folder.facts_file, {**facts, "cpu_s": facts.get("cpu_s", 0) + spent})
+                    if code:
+                        return code
+                given = {**vars(options), "label": label}
+                given = {name: given[name] for name in ("episodes", "env", "workers", "label")}
+                for task, condition in product(self._tasks, self._conditions):
+                    place = folder.evaluations / task / condition.folder
+                    folder.evaluation(place, task, condition, **given)
+        return 0
+
+    def _prepare(self, folder: RunFolder, variant: Variant, seed: int) -> None:
+        """Write the facts; check them if a training has begun with them."""
+        core, sight = self._core(variant), variant.sight
+        if not folder.can_resume:
+            made = {"variant": variant.label, "seed": seed, "core": core_to_dict(core)}
+            made |= {"settings": self._settings, **sight._asdict()}
+            write_json(folder.facts_file, made | self._begin(folder, variant, seed))
+            return
+        facts = folder.facts
+        advice = "give the same options as before, another --out, or delete that folder"
+        held = SightSize(*(facts[name] for name in SightSize._fields))
+        if (core_from_dict(facts["core"]), held) != (core, sight):
+            raise UserError(f"{folder.path} holds a core of other sizes or options; {advice}")
+        for name, value in self._settings.items():
+            if facts["settings"].get(name) != value:
+                raise UserError(
+                    f"--{name.replace('_', '-')} is {value}, but {folder.path} was made with "
+                    f"{facts['settings'].get(name)}; {advice}"
+                )
+
+    def _core(self, variant: Variant) -> CoreConfig:
+        raise NotImplementedError
+
+    def _begin(self, folder: RunFolder, variant: Variant, seed: int) -> dict[str, Any]:
+        """Make what the training begins with; return the last four of `FACTS`."""
+        raise NotImplementedError
+
+    def _train_options(self, folder: RunFolder, variant: Variant, seed: int) -> TrainOptions:
+        wanted: TrainOptions = self._options.train_options(folder, variant, seed)
+        return wanted
+
+
+def run_in_pieces(options: Any, runner: Callable[[Any], StudyRunner], kind: type[Report]) -> int:
+    """Make what is missing, print and write the report, and return the exit code."""
+    if options.figures:
+        figures = merged_figures([read_figures(path) for path in options.figures])
+    else:
+        if options.data and (code := runner(options).make_all()):
+            return code
+        if options.data and not any(each.training_result for each in run_folders(options.out)):
+            print_progress("no training is finished yet; the same command goes on")
+            return 0
+        figures = collect_figures(options.out)
+        write_atomically(options.out / "figures.json", figures.to_json())
+    report = kind(figures)
+    print_results(report.heading(), *report.tables(), report.notes)
+    if options.plot is not None:
+        if not report.gaps:
+            raise UserError("there is no evaluation to plot yet; leave --plot out")
+        write_given(options.plot, report.draw(), "--plot")
+    return 0
 
 
 VARIANT = arg(
@@ -517,39 +619,22 @@ class StudySuiteCommand:
     def run(self) -> int:
         """Make what is missing, print and write the report, and return the exit code."""
         self.check()
-        if self.figures:
-            figures = merged_figures([read_figures(path) for path in self.figures])
-        else:
-            if self.data and (code := SuiteRunner(self).make_all()):
-                return code
-            if self.data and not any(each.training_result for each in run_folders(self.out)):
-                print_progress("no training is finished yet; the same command goes on")
-                return 0
-            figures = collect_figures(self.out)
-            write_atomically(self.out / "figures.json", figures.to_json())
-        report = Report(figures)
-        print_results(report.heading(), *report.tables(), NOTES)
-        if self.plot is not None:
-            if not report.gaps:
-                raise UserError("there is no evaluation to plot yet; leave --plot out")
-            write_given(self.plot, report.draw(), "--plot")
-        return 0
+        return run_in_pieces(self, SuiteRunner, Report)
 
 
-class SuiteRunner:
-    """Makes what is missing of the study: a training, or the evaluation of one task and condition.
+class SuiteRunner(StudyRunner):
+    """Makes what is missing of the study.
 
     The features of frozen vision are computed once for all trainings of a process.
     """
 
     def __init__(self, options: StudySuiteCommand) -> None:
         """Raise `UserError` if cores, checkpoint or tasks are wrong, before anything is made."""
-        self._options = options
         init = checkpoint_path(options.init)
         self._seen = load_checkpoint(init)[0]
         training = options.train_options(RunFolder(options.out), seed=0)
         # What trainings must have in common to be compared.
-        self._settings = {
+        settings = {
             "data": list(options.data),
             "init": hashlib.sha256(init.read_bytes()).hexdigest(),
             "steps": None if options.minutes else options.steps,
@@ -564,43 +649,24 @@ class SuiteRunner:
         ours = parse_variant(OURS)
         self._cores = suite_cores(ours, [parse_variant(REFERENCE), *options.variants], self._seen)
         self._sources = source_cores(ours, self._seen)
-        self._tasks = inspect_env(options.env).choose(options.task)
-        require_memory_tasks(options.env, self._tasks, "ttm study suite")
-        probes = (LIVE, *options.probe)
-        self._conditions = conditions_of(options.gap, probes, options.cue, NOISE)
+        tasks = inspect_env(options.env).choose(options.task)
+        require_memory_tasks(options.env, tasks, "ttm study suite")
+        found = conditions_of(options.gap, (LIVE, *options.probe), options.cue, NOISE)
+        super().__init__(options, settings, tasks, found)
         self._features = FeatureCache(self._seen, self._seen.spec.cameras)
+        self._cost: dict[str, Cost] = {}
 
     def make_all(self) -> int:
-        """Make what is missing; return the exit code, which is that of a signal if one came.
+        """Make what is missing, as many steps as --minutes allow; return the exit code."""
+        self._cost = {} if self._options.minutes is None else self._costs()
+        return super().make_all()
 
-        A folder in which another process works is left out.
-        """
-        options = self._options
-        costs = {} if options.minutes is None else self._costs()
-        for seed, variant in product(options.seeds, options.variants):
-            label = f"{variant.label}, seed {seed}"
-            name = re.sub(r"[^A-Za-z0-9@=._-]+", "_", variant.label)
-            folder = RunFolder(options.out / name / f"seed_{seed}")
-            with folder.claimed() as mine:
-                if not mine:
-                    print_progress(f"{label}: another process works on it")
-                    continue
-                self._prepare(folder, variant, seed, costs.get(variant.label))
-                if folder.training_result is None:
-                    facts, begun = folder.facts, time.process_time()
-                    print_progress(f"{label}: training")
-                    wanted = options.train_options(folder, seed, variant.sight, facts["steps"])
-                    code = train(wanted, self._features)
-                    spent = time.process_time() - begun
-                    write_json(folder.facts_file, {**facts, "cpu_s": facts.get("cpu_s", 0) + spent})
-                    if code:
-                        return code
-                given = {**vars(options), "label": label}
-                given = {name: given[name] for name in ("episodes", "env", "workers", "label")}
-                for task, condition in product(self._tasks, self._conditions):
-                    place = folder.evaluations / task / condition.folder
-                    folder.evaluation(place, task, condition, **given)
-        return 0
+    def _core(self, variant: Variant) -> CoreConfig:
+        return self._cores[variant.label]
+
+    def _train_options(self, folder: RunFolder, variant: Variant, seed: int) -> TrainOptions:
+        wanted = folder, seed, variant.sight, folder.facts["steps"]
+        return cast(StudySuiteCommand, self._options).train_options(*wanted)
 
     def _costs(self) -> dict[str, Cost]:
         """Return what each variant costs, as OUT/costs.json says. What it lacks is measured.
@@ -637,39 +703,17 @@ class SuiteRunner:
                 trainers[variant.label] = assembled(wanted, quiet, self._features)
         return trainers
 
-    def _prepare(self, folder: RunFolder, variant: Variant, seed: int, cost: Cost | None) -> None:
-        """Write first weights and facts; check them if a training has begun from them.
-
-        cost: with --minutes.
-        """
-        steps, given = self._options.steps, self._options
+    def _begin(self, folder: RunFolder, variant: Variant, seed: int) -> dict[str, Any]:
+        """Write first weights; return the facts."""
+        steps, cost = self._options.steps, self._cost.get(variant.label)
         if cost is not None:
-            steps = cost.steps(given.minutes or 0)
-        config, sight = self._cores[variant.label], variant.sight
-        if folder.can_resume:
-            facts = folder.facts
-            advice = "give the same options as before, another --out, or delete that folder"
-            held = SightSize(*(facts[name] for name in SightSize._fields))
-            if (core_from_dict(facts["core"]), held) != (config, sight):
-                raise UserError(f"{folder.path} holds a core of other sizes or options; {advice}")
-            for name, value in self._settings.items():
-                if facts["settings"].get(name) != value:
-                    raise UserError(
-                        f"--{name.replace('_', '-')} is {value}, but {folder.path} was made with "
-                        f"{facts['settings'].get(name)}; {advice}"
-                    )
-            return
-        policy = first_policy(self._seen, config, self._sources, seed, sight)
+            steps = cost.steps(self._options.minutes or 0)
+        config = self._core(variant)
+        policy = first_policy(self._seen, config, self._sources, seed, variant.sight)
         save_checkpoint(folder.start, policy, {"seed": seed, "core": variant.label})
-        facts = {
-            "variant": variant.label,
-            "seed": seed,
-            "core": core_to_dict(config),
+        return {
             "parameters": variant.num_parameters(config, self._seen),
             "all_parameters": sum(parameter.numel() for parameter in policy.parameters()),
-            "settings": self._settings,
-            **sight._asdict(),
             "steps": steps,
             "cost": None if cost is None else asdict(cost),
         }
-        write_json(folder.facts_file, facts)

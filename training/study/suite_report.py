@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise, product
 from pathlib import Path
@@ -185,6 +185,43 @@ def difference_rows(compared: Mapping[tuple[Any, ...], Difference]) -> list[list
     return rows
 
 
+def select(choices: Iterable[Choices], variant: str, tasks: Collection[str]) -> list[Choices]:
+    """Return the evaluations of a variant in some tasks."""
+    return [each for each in choices if each.variant == variant and each.task in tasks]
+
+
+Columns = Mapping[str, Collection[str]]
+"""Titles of columns -> the tasks whose episodes each has together."""
+
+
+def success_table(
+    title: str, choices: Sequence[Choices], rows: Mapping[Any, str], columns: Columns
+) -> TitledTable:
+    """Return the rates of each variant, which `rows` name. A star: others have more evaluations there."""
+    cells = [[name] for name in rows]
+    for tasks in columns.values():
+        found = [select(choices, variant, tasks) for variant in rows.values()]
+        most = max(map(len, found), default=0)
+        for row, of in zip(cells, found, strict=True):
+            row.append(percent(pooled(of), 0) + "*" * (0 < len(of) < most))
+    return _table(title, ["policy", *columns], cells)
+
+
+def differences_table(
+    title: str, choices: Sequence[Choices], rows: Mapping[Any, str], columns: Columns
+) -> TitledTable:
+    """Return the paired differences of the first variant from each of the others."""
+    first, *others = rows
+    compared = {
+        (name, column): found
+        for (column, tasks), name in product(columns.items(), others)
+        for ours in [select(choices, rows[first], tasks)]
+        if (found := paired_difference(ours, select(choices, rows[name], tasks)))
+    }
+    header = [f"{first} against", "task", "difference", f"only {first}", "only it", "p", "by seed"]
+    return _table(title, header, difference_rows(compared))
+
+
 NOTES = """\
 Each cell: right choices of all episodes, in %, with Wilson's 95 % interval over the episodes. It does
 not say how much another training would differ; for that see the differences by seed. To choose nothing
@@ -197,7 +234,9 @@ donor's: with the memory of an episode of another cue, choices of what that cue 
 
 
 class Report:
-    """Makes tables and plot from figures."""
+    """Makes tables and plot from figures, which `notes` explain."""
+
+    notes = NOTES
 
     def __init__(self, figures: Figures) -> None:
         self.figures = figures
@@ -305,17 +344,14 @@ class Report:
             rows[-1] += [
                 _mean((each.validation_error for each in of), 3),
                 _mean((each.cpu_minutes for each in of), 1),
-                *(
-                    _mean(((e.cost or {}).get(name) for e in of), 3)
-                    for name in ("step_s", "of_lstm")
-                ),
+                *(_mean(((e.cost or {}).get(n) for e in of), 3) for n in ("step_s", "of_lstm")),
             ]
-        title = (
-            "Trainings: means over all of them; error: of the actions in held-out demonstrations"
-        )
+        title = "Trainings: means over all; error: of the actions in held-out demonstrations"
         columns = ["core", "parameters", "of the policy", "trainings", "steps", "minutes"]
         columns += ["s a step", "error", "CPU minutes", "CPU s", "of lstm"]
-        return _table(title, columns, rows)
+        shown = [place for place, of in enumerate(zip(*rows, strict=True)) if set(of) != {"—"}]
+        rows = [[row[place] for place in shown] for row in rows]
+        return _table(title, [columns[place] for place in shown], rows)
 
     def draw(self) -> str:
         """Return an SVG with a panel for each task, and one for each probe over all tasks.
@@ -344,8 +380,8 @@ class Report:
 def _table(title: str, columns: Sequence[str], rows: Iterable[Iterable[object]]) -> TitledTable:
     """Return a table of which the widest column is wrapped first in a narrow terminal."""
     table = compact_table(title, columns, rows)
-    for column in table.columns:
-        column.no_wrap = False
+    for number, column in enumerate(table.columns):
+        column.no_wrap = number == 0 and all(len(str(name)) < 16 for name in column.cells)
     return table
 
 

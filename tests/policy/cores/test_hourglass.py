@@ -62,7 +62,7 @@ def valley_of(core: Hourglass) -> Valley:
         ({"num_heads": 3}, "the Hourglass has 3 heads, which do not divide the width 8"),
         (
             {"num_heads": 8, "position": "rotary"},
-            "not 1 of 8 channels; give another num_heads",
+            "not 1 of 8 channels; change num_heads",
         ),
     ],
 )

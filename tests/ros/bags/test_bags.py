@@ -261,8 +261,8 @@ def test_a_spec_file_of_another_rate_is_refused(tmp_path, contract):
     ("text", "message"),
     [
         ("robot: another", "is for 'another', the contract for"),
-        ("cameras: {tail: {}}", "has the cameras tail, but the contract"),
-        ("cameras: {}", "has the cameras none, but the contract"),
+        ("cameras: {tail: {}}", "has cameras tail, but the contract"),
+        ("cameras: {}", "has cameras none, but the contract"),
         ("cameras: {CAMERA: {orientation: rotated}}", "is rotated and rgb, but images of bags"),
         ("cameras: {CAMERA: {colours: bgr}}", "is upright and bgr, but images of bags"),
     ],

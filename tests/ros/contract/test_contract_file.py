@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +53,29 @@ def test_an_unknown_camera_is_named_with_those_there_are(
 def test_an_observation_without_a_topic_is_named(data: dict[str, Any], tmp_path: Path) -> None:
     del data["observations"]["wrist"]
     assert "camera 'wrist' of this checkpoint has no topic in robot.yaml" in _error(data, tmp_path)
+
+
+def test_a_policy_may_see_less_than_the_contract_names(
+    data: dict[str, Any], tmp_path: Path
+) -> None:
+    narrow, contract = (
+        replace(SPEC, cameras=SPEC.cameras[:1], proprioception=()),
+        load_contract(None),
+    )
+    seen = contract.for_policy(narrow)
+    assert [source.name for source in seen.images] == ["head"]
+    assert seen.vectors == contract.vectors  # limits may need them
+    assert contract.for_policy(SPEC) == contract
+    with pytest.raises(
+        UserError, match=r"camera 'wrist' of .* is not in this checkpoint; it has: head"
+    ):
+        contract.check(narrow)
+    del data["observations"]["head"]
+    (tmp_path / "robot.yaml").write_text(yaml.safe_dump(data))
+    with pytest.raises(
+        UserError, match=r"camera 'head' of this checkpoint has no topic in robot\.yaml"
+    ):
+        load_contract(tmp_path / "robot.yaml").for_policy(narrow)
 
 
 def test_another_robot_is_named(data: dict[str, Any], tmp_path: Path) -> None:

@@ -128,7 +128,7 @@ def test_a_joint_that_is_twice_in_a_message_tells_nothing(
     (source,) = (s for s in CONTRACT.vectors if s.name == "joint_positions")
     joint, receive = source.fields[0].path, topics.callbacks["joint_states"][0]
     receive(JointState(name=[joint, joint], position=[0.1, 0.2]))
-    with pytest.raises(MalformedObservation, match=f"'{joint}' is twice in one message"):
+    with pytest.raises(MalformedObservation, match=f"'{joint}' is twice in a message"):
         inputs.observation()
     _send(topics, observations[0])
     assert inputs.observation()

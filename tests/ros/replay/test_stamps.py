@@ -63,4 +63,4 @@ def test_the_comparison_names_the_first_tick_that_differs() -> None:
     commanded[1, 1] = 0.25
     text = compare(commanded, recorded)
     assert text.startswith("2 of 3 actions")
-    assert "tick 1 is the first that differs, and the largest difference is 0.25" in text
+    assert "tick 1 is the first that differs; the largest difference is 0.25" in text

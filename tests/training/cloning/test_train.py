@@ -206,6 +206,22 @@ def test_mistakes_are_told_in_one_line(
     assert message in str(raised.value)
 
 
+def test_the_papers_inputs_are_one_camera_and_the_previous_action(
+    command: Make, tmp_path: Path
+) -> None:
+    """Fine-tuning takes the inputs of the checkpoint without being told."""
+    first = command(cameras=("head",), proprioception=("none",), out=tmp_path / "paper")
+    assert first.run() == 0
+    assert command(init=first.out / "last.safetensors").run() == 0
+    for out in (first.out, tmp_path / "run"):
+        policy = load_checkpoint(out / "last.safetensors")[0]
+        assert list(policy.token_sources) == ["head", "previous action", "instruction"]
+    with pytest.raises(UserError, match=r"made for proprioception none, but .* has"):
+        command(
+            init=first.out / "last.safetensors", proprioception=("joints",), out=tmp_path / "other"
+        ).run()
+
+
 def test_a_checkpoint_of_another_robot_is_refused(
     command: Make, trained: Path, other_robot: Path
 ) -> None:

@@ -73,7 +73,7 @@ def test_a_checkpoint_has_vision_of_its_own(command: Make) -> None:
 def test_data_without_cameras_have_no_vision_to_choose(command: Make, option: str) -> None:
     training = command(cameras=("none",), **{option: "resnet18"})
     with pytest.raises(
-        UserError, match=f"the data have no camera; leave out .*--{option.replace('_', '-')}"
+        UserError, match=f"the data have no camera; omit .*--{option.replace('_', '-')}"
     ):
         assembled(training, Console(quiet=True))
 

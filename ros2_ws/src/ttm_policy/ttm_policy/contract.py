@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import resources
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,7 +21,7 @@ from rclpy.exceptions import InvalidTopicNameException
 from rclpy.validate_topic_name import validate_topic_name
 
 from ttm.policy.errors import UserError
-from ttm.policy.spec import PolicySpec
+from ttm.policy.spec import PolicySpec, ProprioceptionSpec
 from ttm_policy.parameters import LIMIT_KINDS
 
 IMAGE_TYPES = ("sensor_msgs/Image", "sensor_msgs/CompressedImage")
@@ -168,6 +168,18 @@ class RobotContract:
     def check(self, spec: PolicySpec, *, whose: str = "this checkpoint") -> None:
         """Raise `UserError` unless contract and `spec`, which is of `whose`, agree in all that they name."""
         _raise_first("", self._misfits(spec, whose))
+
+    def for_policy(self, spec: PolicySpec, *, whose: str = "this checkpoint") -> RobotContract:
+        """Return the contract without the cameras that the policy of `spec` does not see; see `check`.
+
+        Further measurements stay, as limits may need them.
+        """
+        known = spec.observation_names
+        seen = replace(self, images=tuple(each for each in self.images if each.name in known))
+        more = (each for each in self.vectors if each.name not in known)
+        vectors = (ProprioceptionSpec(v.name, tuple(f.path for f in v.fields)) for v in more)
+        seen.check(replace(spec, proprioception=(*spec.proprioception, *vectors)), whose=whose)
+        return seen
 
     def _misfits(self, spec: PolicySpec, whose: str) -> Iterator[str]:
         if self.robot != spec.robot:

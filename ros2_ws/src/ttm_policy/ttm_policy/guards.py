@@ -357,9 +357,7 @@ class CommandEcho:
         """Return the names of the other publishers in brackets, or an empty text."""
         own = self._node.get_name(), self._node.get_namespace()
         infos = self._node.get_publishers_info_by_topic(self._node.resolve_topic_name(topic))
-        names = sorted(
-            {info.node_name for info in infos if (info.node_name, info.node_namespace) != own}
-        )
+        names = sorted({i.node_name for i in infos if (i.node_name, i.node_namespace) != own})
         return f" ({', '.join(names)})" if names else ""
 
 

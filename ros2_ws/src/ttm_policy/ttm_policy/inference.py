@@ -186,7 +186,8 @@ def load_policy(parameters: PolicyParameters, instructions: Instructions) -> Loa
     contract = load_contract(parameters.contract)
     check_fields(contract)
     runner = _load_runner(parameters)
-    contract.check(runner.spec, whose="this actor" if parameters.actor else "this checkpoint")
+    whose = "this actor" if parameters.actor else "this checkpoint"
+    contract = contract.for_policy(runner.spec, whose=whose)
     if parameters.recovery_path and not runner.remembers:
         raise UserError("recovery_path: the actor has no snapshot() and restore(); leave it out")
     ticks = 1.0 if parameters.lockstep else parameters.lifespan_ticks

@@ -80,7 +80,7 @@ def check_contract(options: CheckOptions) -> list[Finding]:
     rate_hz = contract.rate_hz or 0.0
     if options.checkpoint is not None:
         spec = read_checkpoint_spec(options.checkpoint)
-        contract.check(spec)
+        contract = contract.for_policy(spec)
         cameras, rate_hz = {camera.name: camera for camera in spec.cameras}, spec.rate_hz
     rclpy.init(signal_handler_options=SignalHandlerOptions.NO)  # so that Ctrl-C interrupts
     try:

@@ -180,9 +180,7 @@ def _get(message: Any, field: Field, source: VectorSource) -> float:
         return float(reduce(getattr, field.path.split("."), message))
     names = list(message.name)
     if names.count(field.path) > 1:
-        raise MalformedObservation(
-            f"joint '{field.path}' is twice in one message of {source.topic}"
-        )
+        raise MalformedObservation(f"joint '{field.path}' is twice in a message of {source.topic}")
     try:
         return float(message.position[names.index(field.path)])
     except (ValueError, IndexError):

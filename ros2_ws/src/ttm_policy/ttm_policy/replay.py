@@ -103,9 +103,7 @@ def compare(commanded: Vector, recorded: Vector) -> str:
     if same.all():
         return text
     first, most = int(np.argmin(same)), float(np.abs(commanded - recorded).max())
-    return (
-        f"{text}; tick {first} is the first that differs, and the largest difference is {most:.3g}"
-    )
+    return f"{text}; tick {first} is the first that differs; the largest difference is {most:.3g}"
 
 
 def play_in_lockstep(node: ReplayNode, signals: StopSignals) -> str:

@@ -105,9 +105,7 @@ def _require_fit(given: SpecFile, contract: RobotContract, spec_file: str) -> No
     names = [source.name for source in contract.images]
     if given.cameras is not None and set(given.cameras) != set(names):
         has, wanted = (", ".join(each) or "none" for each in (given.cameras, names))
-        raise UserError(
-            f"{spec_file} has the cameras {has}, but the contract {wanted}; use the same"
-        )
+        raise UserError(f"{spec_file} has cameras {has}, but the contract {wanted}; use the same")
     for name, stored in (given.cameras or {}).items():
         if stored.orientation in ("upside-down", "rotated") or stored.colours != "rgb":
             kind = f"{stored.orientation or 'upright'} and {stored.colours}"

@@ -323,9 +323,7 @@ class EpisodeRows:
         values = self._values
 
         def messages(part: Mapping[str, Any]) -> dict[str, Any]:
-            return {
-                topic: unpacked(topic, each, values.types[topic]) for topic, each in part.items()
-            }
+            return {name: unpacked(name, each, values.types[name]) for name, each in part.items()}
 
         observed, commands = messages(tick.observation), messages(tick.command)
         tick = replace(tick, observation=observed, command=commands)

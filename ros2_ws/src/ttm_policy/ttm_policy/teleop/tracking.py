@@ -270,9 +270,7 @@ def _leader_joints(context: TeleopContext, names: Mapping[str, str]) -> Joints:
         raise UserError(f"the leader arm drives joint '{unknown[0]}'; the action has: {has}")
     if not found:
         path = context.contract.path
-        raise UserError(
-            f"{path} has no action with goals of joints; take source pose for a gripper"
-        )
+        raise UserError(f"{path} has no action with goals of joints; use source pose for a gripper")
     return found
 
 
