@@ -13,6 +13,7 @@ from pathlib import Path
 
 from tyro.conf import Suppress
 
+from ttm.datasets.description import Choices
 from ttm.policy.errors import UserError, options, require_at_least, require_some
 from ttm.sim.collect import CollectCommand
 from ttm.sim.condition import LIVE, NOISE, ProbeName, conditions_of
@@ -29,10 +30,12 @@ from ttm.training.options import (
     with_file,
 )
 from ttm.training.run_log import CONFIG
+from ttm.training.sequence_model import split_sight
 from ttm.training.study.common import percent, print_results
-from ttm.training.study.suite import RunFolder
+from ttm.training.study.suite import OURS_OPTIONS, RunFolder
 from ttm.training.train import train
 
+SIZES = ("memory_size=16", "process_size=4", "mlp_size=256")
 ERASE: ProbeName = "erase"
 SWAP: ProbeName = "swap"
 MEASURES = ("success", "right choice", "erased", "exchanged", "donor's")
@@ -54,7 +57,7 @@ class Row:
 class StudyMikasaCommand:
     """Train policies on MIKASA-Robo's memory tasks, and evaluate them with and without their memory.
 
-    training/study/README.md says what has to be installed. OUT receives 400 demonstrations of each task
+    training/study/README.md says what has to be installed. OUT receives 700 demonstrations of each task
     (which ttm collect may add to), a training for each seed, evaluations on 100 initial states each, and
     figures.json. The same command goes on where it was stopped.
 
@@ -67,7 +70,7 @@ class StudyMikasaCommand:
     """A YAML file of options of ttm train, in place of the study's own recipe."""
     seeds: tuple[int, ...] = (0, 1, 2)
     """One training for each seed, of weights and batches."""
-    demonstrations: Suppress[int] = 400
+    demonstrations: Suppress[int] = 700
     """Demonstrations of each task. More may be put into OUT/TASK/demonstrations before the training."""
     episodes: Suppress[int] = 100
     """Initial states for each evaluation. No demonstration started from them."""
@@ -88,16 +91,18 @@ class StudyMikasaCommand:
             data=(),
             out=folder.training,
             core="ttm",
-            core_options=("write=ring", "read=attend", "process_memory=true", "num_layers=1"),
-            steps=3000,
+            core_options=(*split_sight(OURS_OPTIONS)[0], *SIZES),
+            steps=1500,
             vision_model="efficientnet-lite0",
             vision_weights="imagenet",
+            choices=Choices(cameras=("hand", "base")),  # the first one is remembered
+            sight="content",
             sight_tokens=6,
             image_size=128,
             window="episode",
             vision=FrozenVisionConfig(freeze_vision=True),
-            optimization=OptimizationConfig(learning_rate=1e-3),
-            loss=LossConfig(weigh_starts=8.0, recall_weight=2.0),
+            optimization=OptimizationConfig(learning_rate=2e-3),
+            loss=LossConfig(weigh_starts=8.0),
             validations=4,  # the policy after the last step counts
             device="cpu",
         )
