@@ -335,6 +335,7 @@ def learn_memory(
         yield opened[opens].mean().item(), opened[~opens].mean().item()
     for each in trained:
         each.requires_grad_(False)
+        each.grad = None  # which the first step of the policy would take for its own
 
 
 def will_be_gone(maps: Tensor) -> Tensor:

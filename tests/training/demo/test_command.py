@@ -107,7 +107,7 @@ def test_every_step_is_numbered_and_reported(capsys: pytest.CaptureFixture[str])
     [
         ({"ros_episodes": 30}, "--ros-episodes is 30; give 25 or less"),
         ({"memory_episodes": 3}, "--ros-episodes is 5; give 3 or less"),
-        ({"checkpoint": "none"}, "--checkpoint is none, which has no vision"),
+        ({"checkpoint": "none"}, "--checkpoint none has no vision"),
         ({"gap": -1}, "--gap is -1; give 0 or more"),
     ],
 )

@@ -96,7 +96,7 @@ def test_a_content_memory_learns_what_will_be_gone(cue: Path, spec: PolicySpec) 
     assert lessons[-1] == (1.0, 0.0)
     changed = {n for n, v in policy.state_dict().items() if not torch.equal(v, before[n])}
     assert {name.split(".")[0] for name in changed} == {"sight"}
-    assert not any(each.requires_grad for each in memory.selector())
+    assert not any(each.requires_grad or each.grad is not None for each in memory.selector())
     seen = features.by_sight(torch.arange(12 * TICKS).view(12, TICKS))
     _, last = memory(seen.maps, seen.index, memory.initial_state(12), None)
     assert last[EVENTS].tolist() == [1.0] * 12
