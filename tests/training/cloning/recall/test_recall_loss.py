@@ -150,6 +150,11 @@ def test_a_memory_that_is_new_needs_frozen_vision(
         "the memory opens at 100% of the frames that show what will be gone"
         in capsys.readouterr().err
     )
+    with pytest.MonkeyPatch.context() as patch:
+        nothing = torch.zeros(1, dtype=torch.bool)
+        patch.setattr("ttm.training.losses.will_be_gone", lambda _: nothing)
+        assert command(**given, **frozen, steps=1, out=tmp_path / "closed").run() == 0
+    assert "then gone while the robot stands: the memory stays closed" in capsys.readouterr().err
     again = command(**given, init=learned.out / "last.safetensors", steps=1, out=tmp_path / "again")
     assert again.run() == 0
     assert "the memory opens" not in capsys.readouterr().err
