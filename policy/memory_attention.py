@@ -159,8 +159,7 @@ def _hooks(
     def finish(unit: nn.Module, args: tuple[Tensor, ...]) -> None:
         known: dict[str, Any] = {"memory_size": args[0].shape[1], "sources": sources}
         if content:
-            opened = looks[0][0].amax(dim=-1) > 0
-            pieces["gates"] = opened.float().detach().cpu().numpy()
+            pieces["gates"] = content.opens(looks[0][0]).float().detach().cpu().numpy()
             pieces["looks"] = torch.cat(looks, dim=1)[0].softmax(dim=-1).detach().cpu().numpy()
             looks.clear()
         record._latest = MemoryAttention(**known, camera_weights=dict(cameras), **pieces)

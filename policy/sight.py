@@ -222,7 +222,7 @@ class ContentMemory(nn.Module):
             logits = self.logits(cells).unsqueeze(1)  # (U, 1, P)
             looked = self._sums(logits, cells)[:, 0]
             spread = (cells - cells.mean(dim=1, keepdim=True)).square().sum(dim=-1).mean(dim=1)
-            of_frames = (looked, spread, logits[:, 0].amax(dim=-1) > 0)
+            of_frames = (looked, spread, self.opens(logits[:, 0]))
             now, least, opened = (each[index] for each in of_frames)  # (B, T, ...)
             stored, events, state = self._write(now, least, opened, state, episode_start)
         codes = self.embed(cells) + self.bend(cells)  # (U, P, C)
@@ -255,6 +255,11 @@ class ContentMemory(nn.Module):
         around = self.of_position(self.positions) + self.of_frame(cells.mean(dim=1)).unsqueeze(1)
         hidden = F.gelu(self.of_cell(cells) + around, approximate="tanh")
         return self.select(hidden)[..., 0]
+
+    @staticmethod
+    def opens(logits: Tensor) -> Tensor:
+        """Return whether the memory is open, (...) bool, given l_p, (..., P)."""
+        return logits.amax(dim=-1) > 0
 
     def _sums(self, logits: Tensor, cells: Tensor) -> Tensor:
         """Return the sums of x_p with the weights softmax_p(logits), (U, J, P), as (U, J, C + 32)."""
@@ -312,8 +317,7 @@ def _wide(places: Tensor, entries: Tensor) -> Tensor:
 
 def _latest(marked: Tensor) -> Tensor:
     """Return the place of the last mark up to each place, or -1: (B, S) bool to (B, S) int64."""
-    places = torch.arange(marked.shape[1], device=marked.device)
-    return _highest(torch.where(marked, places, -1))
+    return _highest(torch.where(marked, torch.arange(marked.shape[1], device=marked.device), -1))
 
 
 def _highest(values: Tensor) -> Tensor:

@@ -293,7 +293,7 @@ def learn_memory(
     """
     generator = torch.Generator().manual_seed(seed)
     count = sum(map(sum, stands))
-    drawn = torch.randint(count, (1, min(count, LESSONS)), generator=generator)
+    drawn = torch.randint(count, (1, FRAMES), generator=generator)
     sample = look(drawn).maps.float()
     memory.offset.copy_(sample.mean(dim=(0, 2, 3))[:, None, None])
     within = (sample - sample.mean(dim=(2, 3), keepdim=True)).square().mean(dim=(0, 2, 3))
@@ -331,7 +331,7 @@ def learn_memory(
         nn.utils.clip_grad_norm_(trained, 1.0)
         optimizer.step()
         schedule.step()
-        opened = (most > 0).float()
+        opened = memory.opens(logits).float()
         yield opened[opens].mean().item(), opened[~opens].mean().item()
     for each in trained:
         each.requires_grad_(False)

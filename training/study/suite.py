@@ -543,7 +543,7 @@ class StudySuiteCommand:
     """Training steps of every core."""
     minutes: float | None = None
     """In place of --steps: equal CPU time. What a step of each core costs is measured once, in turns, and
-    each gets the steps that fit into so many minutes of the CPU, beside --recall-first."""
+    each gets the steps that fit into so many minutes of the CPU, beside its memory's lesson."""
     batch_size: int = 16
     """Windows in a batch."""
     learning_rate: float | None = None
