@@ -139,7 +139,7 @@ def test_what_is_seen_again_at_the_end_will_not_be_gone() -> None:
     inner = torch.zeros(8, 8, dtype=torch.bool)
     inner[2:4, 2:4] = True
     assert torch.equal(gone[:5, :, 1:7], inner[:, 1:7].expand(5, 8, 6))
-    assert not gone[9:].any()
+    assert not gone[9:, :, 1:7].any()  # what leaves or enters the frame aside
 
 
 def test_a_memory_that_is_new_needs_frozen_vision(
