@@ -180,7 +180,7 @@ class ActorRunner(Runner):
         An action that is not finite raises `MalformedObservation`, after the actor has seen the observation.
         """
         self._require_episode()
-        self.spec.validate_observation(observation)
+        observation = self.spec.seen(observation)
         given = self.actor.act(observation)
         try:
             action = np.asarray(given, np.float32)

@@ -126,7 +126,7 @@ class RemoteRunner(Runner):
     def step(self, observation: Observation, *, delay_s: float = 0.0) -> Action:
         """See `Runner`. Raises `PolicyUnreachable` if the server gives no action in time."""
         self._require_episode()
-        self.spec.validate_observation(observation)
+        observation = self.spec.seen(observation)
         seen = {name: np.asarray(observation[name]) for name in self.spec.observation_names}
         delay = {"delay_s": delay_s} if self.longest_delay_s else {}
         answer = self._ask({**seen, "prompt": self.instruction, **delay}, self._timeout_s)

@@ -148,7 +148,7 @@ class PolicyRunner(Runner):
                 raise StaleObservation("the observation has no time stamp; give stamp_s")
             age_s = (time.time() if now_s is None else now_s) - stamp_s
             require_fresh(age_s, self.max_age_s)
-        self.spec.validate_observation(observation)
+        observation = self.spec.seen(observation)
         inputs = self._inputs(observation, delay_s)
         actions, state = self.engine.step(inputs, self._state)
         chunk = to_numpy(actions[0])  # (K, P)

@@ -1,7 +1,7 @@
 """The contract between recording, training and running: observations, actions and control rate.
 
 One `PolicySpec` is part of every episode file and every checkpoint. A mismatch is an error when a file
-is loaded, rather than a silent resize. Nothing here imports PyTorch.
+is loaded; larger frames alone are reduced, as in training. Nothing here imports PyTorch.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
+from PIL import Image
 from safetensors import SafetensorError, safe_open
 
 from ttm.policy.errors import (
@@ -49,6 +50,28 @@ class CameraSpec:
     name: str
     height: int
     width: int
+
+    def takes(self, height: int, width: int) -> bool:
+        """Return whether frames of this size can be used: no side is enlarged, and the ratio may change."""
+        return height >= self.height and width >= self.width
+
+
+def whole_factors(frame: Array, height: int, width: int) -> bool:
+    """Return whether both sides of a frame (H, W, 3) shrink by whole factors, or stay."""
+    return not (frame.shape[0] % height or frame.shape[1] % width)
+
+
+def resize_frame(frame: Array, height: int, width: int) -> Array:
+    """Return a frame (H, W, 3) uint8 as (height, width, 3) uint8; the aspect ratio may change.
+
+    Pixels are averaged over areas if both sides shrink by whole factors. Otherwise they are
+    interpolated linearly, where a side shrinks over as many pixels as become one (antialiasing).
+    """
+    if frame.shape[:2] == (height, width):
+        return frame
+    whole = whole_factors(frame, height, width)
+    resample = Image.Resampling.BOX if whole else Image.Resampling.BILINEAR
+    return np.asarray(Image.fromarray(frame).resize((width, height), resample))
 
 
 @dataclass(frozen=True)
@@ -205,6 +228,21 @@ class PolicySpec:
                 where = f"proprioception '{vector.name}' is not finite in: {', '.join(bad)}"
                 raise MalformedObservation(f"{where}; check the sensor")
 
+    def seen(self, observation: Observation) -> Observation:
+        """Return the observation with larger frames reduced, as in training; itself if there are none.
+
+        Raises as `validate_observation` for all else.
+        """
+        reduced = {}
+        for camera in self.cameras:
+            frame, size = np.asarray(observation.get(camera.name)), (camera.height, camera.width)
+            is_frame = frame.dtype == np.uint8 and frame.shape[2:] == (3,)
+            if is_frame and frame.shape[:2] != size and camera.takes(*frame.shape[:2]):
+                reduced[camera.name] = resize_frame(frame, *size)
+        seen = {**observation, **reduced} if reduced else observation
+        self.validate_observation(seen)
+        return seen
+
     def _require(self, observation: Observation, name: str, kind: str) -> Array:
         if name not in observation:
             have = ", ".join(sorted(observation)) or "nothing"
@@ -222,19 +260,24 @@ class PolicySpec:
                 if field.name == "cameras" and [c.name for c in mine] == [c.name for c in given]:
                     sides = {side for camera in given for side in (camera.height, camera.width)}
                     side = f" {sides.pop()}" if len(sides) == 1 else ""
-                    fix = f"send frames of that size, or train for another one with --image-size{side}"
+                    fix = f"send frames of that size or larger, or train with --image-size{side}"
                 both = f"{field.name} {_plain(mine)}, but {theirs} has {_plain(given)}"
                 raise UserError(f"{ours} was made for {both}; {fix}")
 
     def seen_by(self, policy: PolicySpec) -> PolicySpec:
-        """Return this robot's spec with those inputs alone that a policy takes, unless it lacks one."""
-        changes: dict[str, Any] = {}
-        for kind in ("cameras", "proprioception"):
-            known = {each.name: each for each in getattr(self, kind)}
+        """Return this robot's spec with those inputs alone that a policy takes, unless it lacks one.
+
+        Cameras with larger frames have the policy's size, to which these are reduced.
+        """
+        own = {camera.name: camera for camera in policy.cameras}
+        pairs = ((c, own.get(c.name, c)) for c in self.cameras)
+        cameras = (other if other.takes(c.height, c.width) else c for c, other in pairs)
+        seen: dict[str, Any] = {"cameras": cameras, "proprioception": self.proprioception}
+        for kind, given in seen.items():
+            known = {each.name: each for each in given}
             names = [each.name for each in getattr(policy, kind)]
-            if known.keys() >= set(names):
-                changes[kind] = tuple(known[name] for name in names)
-        return replace(self, **changes)
+            seen[kind] = tuple(known[n] for n in (names if known.keys() >= set(names) else known))
+        return replace(self, **seen)
 
     def require_robot(self, robot: PolicySpec, *, ours: str, theirs: str = "this robot") -> None:
         """Raise `UserError` unless a robot has all inputs of this policy, and the same actions."""

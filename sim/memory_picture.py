@@ -222,9 +222,10 @@ class EpisodeMemory:
         self._executed: list[Floats] = []
 
     def on_tick(self, observation: Mapping[str, np.ndarray], info: Mapping[str, Any]) -> None:
-        """Keep a copy of the observation; see `ttm.sim.rollout.OnTick`."""
+        """Keep a copy of what the policy sees; see `ttm.sim.rollout.OnTick`."""
+        seen = self._policy.spec.seen(observation)
         for name, values in self._seen.items():
-            values.append(np.array(observation[name]))
+            values.append(np.array(seen[name]))
         if EXECUTED in info and info["tick"]:  # before the first tick, nothing was executed
             self._executed.append(np.array(info[EXECUTED], np.float32))
 

@@ -19,7 +19,7 @@ from ttm.datasets.description import NONE, Choices
 from ttm.datasets.hdf5 import available_memory_bytes
 from ttm.datasets.reader import EpisodeReader, Floats
 from ttm.datasets.samplers import DataShares
-from ttm.datasets.windows import WindowDataset, resized_frames, resized_spec
+from ttm.datasets.windows import WindowDataset, reduced_spec, resized_frames, resized_spec
 from ttm.policy.errors import UserError
 from ttm.policy.policy import PRESETS, Policy, cells_of
 from ttm.policy.sight import Sight
@@ -152,7 +152,7 @@ class Data:
     validation: EpisodeDataset
     resize_to: dict[str, tuple[int, int]]
     """Camera -> (height, width) of the frames that the network gets, for cameras whose frames are
-    resized."""
+    reduced."""
     sets: DataSets | None = None
     """The data sets, if there are several."""
 
@@ -163,13 +163,13 @@ class Data:
 
     @property
     def notes(self) -> list[str]:
-        """What was assumed about the episodes, each once, and which frames are resized."""
+        """What was assumed about the episodes, each once, and which frames are reduced."""
         notes = "; ".join([self.training.note, self.validation.note]).split("; ")
         cameras = [(self.training.spec.camera(name), size) for name, size in self.resize_to.items()]
         sizes = [f"{c.name} {c.width}x{c.height} to {size[1]}x{size[0]}" for c, size in cameras]
         if sizes:
             notes.append(
-                f"frames are resized ({', '.join(sizes)}), and robot or simulator must send them so; "
+                f"frames are reduced ({', '.join(sizes)}), as evaluations and robots will reduce theirs; "
                 "--image-size sets another size"
             )
         return list(dict.fromkeys(filter(None, notes)))
@@ -232,16 +232,12 @@ def _opened(options: TrainOptions, like: PolicySpec | None) -> Data:
 def _frame_sizes(
     options: TrainOptions, spec: PolicySpec, like: PolicySpec | None
 ) -> dict[str, tuple[int, int]]:
-    """Return camera -> (height, width) for the cameras to resize. Only --image-size enlarges frames."""
-    sizes = {camera.name: (camera.height, camera.width) for camera in spec.cameras}
-    if options.image_size is not None:
-        wanted = dict.fromkeys(sizes, (options.image_size, options.image_size))
-    elif like is not None:
-        wanted = {camera.name: (camera.height, camera.width) for camera in like.cameras}
+    """Return camera -> (height, width) for the cameras whose frames are reduced."""
+    if options.image_size is None and like is not None:
+        seen = spec.seen_by(like)
     else:
-        side = PRESETS[options.preset].image_size
-        wanted = {name: (side, side) for name, size in sizes.items() if max(size) > side}
-    return {name: wanted[name] for name, size in sizes.items() if wanted.get(name, size) != size}
+        seen = reduced_spec(spec, options.image_size or PRESETS[options.preset].image_size)
+    return {c.name: (c.height, c.width) for c in seen.cameras if c not in spec.cameras}
 
 
 @dataclass(frozen=True)

@@ -295,8 +295,8 @@ class TrainOptions:
     """Mask of the held-out episodes."""
     choices: OmitArgPrefixes[Choices] = field(default_factory=Choices)
     image_size: int | None = None
-    """Resize all frames to squares of this side, in pixels, which the robot must then send too. Default:
-    the checkpoint's size with --init; otherwise larger frames are reduced to 64, 224 or 300."""
+    """The greatest height and width of frames, in pixels: larger ones are reduced, in training and wherever
+    the policy runs. Default: the checkpoint's size with --init; otherwise 64, 224 or 300."""
     new_statistics: Suppress[bool] = False
     """With --init: normalise by the statistics of the new data instead of the checkpoint's."""
     window: Window = 8

@@ -14,10 +14,10 @@ from tyro.conf import Positional
 
 from ttm.datasets.console import track
 from ttm.datasets.dataset import EpisodeDataset, open_dataset
-from ttm.datasets.frames import Frames, resize_frame
+from ttm.datasets.frames import Frames
 from ttm.datasets.layout import DEFAULT_INSTRUCTION
 from ttm.datasets.reader import EpisodeReader
-from ttm.datasets.windows import resized_spec
+from ttm.datasets.windows import resized_frames
 from ttm.policy.checkpoint import load_checkpoint
 from ttm.policy.errors import UserError, options, require_at_least
 from ttm.policy.memory_attention import Which
@@ -106,9 +106,7 @@ def find_episode(wanted: str, spec: PolicySpec, checkpoint: str) -> EpisodeReade
     if not colon or Path(wanted).exists():
         path, which = wanted, ""
     episodes = open_dataset(path, like=spec)
-    known = {camera.name for camera in episodes.spec.cameras}
-    sizes = {c.name: (c.height, c.width) for c in spec.cameras if c.name in known}
-    spec.require_robot(resized_spec(episodes.spec, sizes), ours=checkpoint, theirs=path)
+    spec.require_robot(episodes.spec, ours=checkpoint, theirs=path)
     return _choose(episodes, which or "0")
 
 
@@ -150,9 +148,8 @@ def trace_episode(policy: Policy, episode: EpisodeReader, title: str) -> MemoryT
     instruction = episode.instruction or DEFAULT_INSTRUCTION
     observations: dict[str, npt.NDArray[Any]] = {}
     for camera in policy.spec.cameras:
-        size = camera.height, camera.width
-        frames = episode.frames(camera.name)  # all at once, so that the file is opened once
-        observations[camera.name] = np.stack([resize_frame(each, *size) for each in frames])
+        # All at once, so that the file is opened once.
+        observations[camera.name] = resized_frames(episode.frames(camera.name), camera)
     for vector in policy.spec.proprioception:
         observations[vector.name] = episode.proprioception(vector.name)
     # The embedding of the episode serves if the policy needs it, and if it is of its language model.

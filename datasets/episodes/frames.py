@@ -132,24 +132,6 @@ def _decoded_by_pillow(encoded: bytes, kind: str) -> Frames:
         raise OSError(f"the image does not decode ({error})") from error
 
 
-def whole_factors(frame: Frames, height: int, width: int) -> bool:
-    """Return whether both sides of a frame (H, W, 3) shrink by whole factors, or stay."""
-    return not (frame.shape[0] % height or frame.shape[1] % width)
-
-
-def resize_frame(frame: Frames, height: int, width: int) -> Frames:
-    """Return a frame (H, W, 3) uint8 as (height, width, 3) uint8; the aspect ratio may change.
-
-    Pixels are averaged over areas if both sides shrink by whole factors. Otherwise they are
-    interpolated linearly, where a side shrinks over as many pixels as become one (antialiasing).
-    """
-    if frame.shape[:2] == (height, width):
-        return frame
-    whole = whole_factors(frame, height, width)
-    resample = Image.Resampling.BOX if whole else Image.Resampling.BILINEAR
-    return np.asarray(Image.fromarray(frame).resize((width, height), resample))
-
-
 Orientation = Literal["upright", "upside-down", "rotated"]
 Colours = Literal["rgb", "bgr"]
 Shape = tuple[int, int]

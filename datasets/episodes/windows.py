@@ -28,13 +28,13 @@ from ttm.datasets.dataset import (
     embed_instructions,
 )
 from ttm.datasets.episode_file import OpenFiles
-from ttm.datasets.frames import Frames, resize_frame, whole_factors
+from ttm.datasets.frames import Frames
 from ttm.datasets.hdf5 import available_memory_bytes
 from ttm.datasets.reader import EpisodeReader, Floats
 from ttm.datasets.samplers import DataShares, Mix, Sections
 from ttm.policy.errors import UserError, require_at_least
 from ttm.policy.inputs import PolicyInputs
-from ttm.policy.spec import CameraSpec, PolicySpec
+from ttm.policy.spec import CameraSpec, PolicySpec, resize_frame, whole_factors
 
 CHANGE = 1.0
 """An action changes where a dimension differs by more than this from the tick before, in standard
@@ -532,6 +532,12 @@ class WindowDataset(Dataset[WindowBatch]):
             for before, dimension in changed.nonzero().tolist():  # the last tick before the change
                 own[before : before + 3, dimension] = weight
         return weights
+
+
+def reduced_spec(spec: PolicySpec, side: int) -> PolicySpec:
+    """Return the spec with cameras of at most `side` pixels in height and width."""
+    cameras = (CameraSpec(c.name, min(c.height, side), min(c.width, side)) for c in spec.cameras)
+    return replace(spec, cameras=tuple(cameras))
 
 
 def resized_spec(spec: PolicySpec, resize_to: Mapping[str, tuple[int, int]]) -> PolicySpec:

@@ -13,9 +13,10 @@ import pytest
 from PIL import Image
 
 from ttm.datasets import frames as frames_module
-from ttm.datasets.frames import PNG_START, decode_image, encode_jpeg, image_size, resize_frame
+from ttm.datasets.frames import PNG_START, decode_image, encode_jpeg, image_size
 from ttm.datasets.windows import resized_frames
 from ttm.policy import CameraSpec
+from ttm.policy.spec import resize_frame
 
 
 def picture(height: int = 48, width: int = 64) -> np.ndarray:

@@ -47,6 +47,7 @@ class Counting:
 
     def act(self, observation: Any) -> Any:
         self.count += 1
+        self.seen = observation
         return [self.count, 0.1] if self.gives is None else self.gives
 
     def executed(self, action: np.ndarray) -> None:
@@ -121,6 +122,17 @@ def test_it_never_sees_a_bad_observation() -> None:
     with pytest.raises(MalformedObservation):
         runner.step({**SEEN, "speed": np.array([np.inf])})
     assert actor.count == 0
+
+
+def test_it_sees_larger_frames_at_its_own_size() -> None:
+    actor = Counting()
+    runner = ActorRunner(actor, SPEC)
+    runner.reset("push")
+    shape = SEEN["front"].shape
+    runner.step({**SEEN, "front": SEEN["front"].repeat(2, axis=0).repeat(3, axis=1)})
+    assert actor.seen["front"].shape == shape
+    with pytest.raises(MalformedObservation):
+        runner.step({**SEEN, "front": SEEN["front"][1:]})
 
 
 def test_a_respawned_one_goes_on_where_the_first_was() -> None:

@@ -13,6 +13,7 @@ import pytest
 
 from ttm.policy import Action, ActionPart, CameraSpec, PolicySpec, ProprioceptionSpec, UserError
 from ttm.policy.errors import (
+    MalformedObservation,
     options,
     require_above_0,
     require_at_least,
@@ -22,6 +23,7 @@ from ttm.policy.errors import (
     require_some,
     require_valid_fields,
 )
+from ttm.policy.spec import resize_frame
 
 
 @pytest.mark.parametrize(
@@ -193,3 +195,46 @@ def test_a_robot_may_have_more_than_a_policy_observes_but_nothing_less(spec: Pol
         replace(spec, cameras=narrow.cameras).require_robot(narrow, ours="a.safetensors")
     with pytest.raises(UserError, match=r"was made for rate_hz 5.0, but this robot has 2.0"):
         narrow.require_robot(replace(spec, rate_hz=2.0), ours="a.safetensors")
+
+
+def with_head(spec: PolicySpec, height: int, width: int) -> PolicySpec:
+    return replace(spec, cameras=(CameraSpec("head", height, width), spec.cameras[1]))
+
+
+@pytest.mark.parametrize(("height", "width"), [(32, 32), (64, 64), (33, 80), (480, 640)])
+def test_larger_cameras_serve_a_policy_as_their_reduced_frames(
+    spec: PolicySpec, height: int, width: int
+) -> None:
+    robot = with_head(spec, height, width)
+    spec.require_robot(robot, ours="a.safetensors")
+    assert robot.seen_by(spec) == spec
+    frames = np.random.default_rng(0).integers(0, 256, (height, width, 3), np.uint8)
+    given = {"head": frames, "wrist": np.zeros((32, 32, 3), np.uint8), "joints.left": np.zeros(2)}
+    seen = spec.seen(given)
+    assert np.array_equal(seen["head"], resize_frame(frames, 32, 32))
+    assert seen["wrist"] is given["wrist"]
+    assert (seen is given) == ((height, width) == (32, 32)), "frames that fit cost nothing"
+    assert given["head"] is frames
+
+
+@pytest.mark.parametrize(("height", "width"), [(16, 16), (31, 32), (64, 16), (16, 640)])
+def test_no_side_of_a_frame_is_enlarged(spec: PolicySpec, height: int, width: int) -> None:
+    with pytest.raises(
+        UserError, match=rf"head 32x32.* has head {width}x{height}.*that size or larger, or train"
+    ):
+        spec.require_robot(with_head(spec, height, width), ours="a.safetensors")
+    frames = {
+        "head": np.zeros((height, width, 3), np.uint8),
+        "wrist": np.zeros((32, 32, 3), np.uint8),
+    }
+    with pytest.raises(MalformedObservation, match=r"'head' gave .*\(32, 32, 3\)"):
+        spec.seen(frames | {"joints.left": np.zeros(2)})
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [np.zeros((64, 64, 3)), np.zeros((64, 64), np.uint8), np.zeros((64, 64, 4), np.uint8), None],
+)
+def test_what_is_no_rgb_frame_is_not_reduced(spec: PolicySpec, frame: Any) -> None:
+    with pytest.raises(MalformedObservation, match="camera 'head' gave"):
+        spec.seen({"head": frame, "wrist": np.zeros((32, 32, 3), np.uint8)})

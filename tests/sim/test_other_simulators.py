@@ -10,17 +10,20 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
+import torch
 
 from ttm.datasets import open_dataset
-from ttm.policy import UserError, save_checkpoint
+from ttm.policy import CameraSpec, PolicySpec, UserError, save_checkpoint
 from ttm.sim import evaluate, load_evaluation, make_env
-from ttm.sim.actors import untrained_policy
+from ttm.sim.actors import make_actor, untrained_policy
 from ttm.sim.collect import CollectCommand
 from ttm.sim.environment import inspect_env, same_environment, spec_of, tasks_of
 from ttm.sim.evaluation import EvaluateCommand
 from ttm.sim.kitchen.spec import SPEC as KITCHEN_SPEC
+from ttm.sim.rollout import run_episode
 
 POINT = "point_env:test/Point-v0"
+POINT_TEXTS = ("touch the red side", "touch the blue side")
 
 
 @pytest.fixture(autouse=True)
@@ -94,13 +97,70 @@ def test_the_policy_that_ships_is_not_taken_for_another_robot(tmp_path: Path) ->
     assert not (tmp_path / "out").exists()
 
 
-def test_frames_of_another_size_than_in_training_name_the_option(tmp_path: Path) -> None:
-    spec = inspect_env(POINT).spec
-    small = replace(spec, cameras=(replace(spec.cameras[0], width=4, height=4),))
-    checkpoint = str(tmp_path / "small.safetensors")
-    save_checkpoint(checkpoint, untrained_policy(small), {})
-    with pytest.raises(UserError, match=r"above 4x4, but .* above 8x8; .*--image-size 8$"):
+def policy_of_size(path: Path, height: int, width: int) -> str:
+    """Save a random policy for the point whose camera has this size; return the checkpoint."""
+    spec = replace(inspect_env(POINT).spec, cameras=(CameraSpec("above", height, width),))
+    policy = untrained_policy(spec)
+    torch.manual_seed(0)
+    with torch.no_grad():
+        for parameter in policy.parameters():
+            parameter.add_(0.1 * torch.randn_like(parameter))
+    policy.known_instructions |= {text: np.ones(384, np.float32) for text in POINT_TEXTS}
+    save_checkpoint(path, policy, {})
+    return str(path)
+
+
+@pytest.mark.parametrize("size", [(16, 16), (4, 16), (16, 8)])
+def test_frames_smaller_than_in_training_name_the_option(
+    tmp_path: Path, size: tuple[int, int]
+) -> None:
+    checkpoint = policy_of_size(tmp_path / "large.safetensors", *size)
+    with pytest.raises(
+        UserError, match=rf"above {size[1]}x{size[0]}, but .* above 8x8; .*--image-size 8$"
+    ):
         evaluate(checkpoint, "touch", env=POINT, episodes=1)
+
+
+class Reduced(gymnasium.ObservationWrapper[Any, Any, Any]):
+    """The point's environment with a camera of 4x4 pixels."""
+
+    @property
+    def policy_spec(self) -> PolicySpec:
+        return replace(spec_of(self.env), cameras=(CameraSpec("above", 4, 4),))
+
+    def observation(self, observation: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        cells = observation["above"].reshape(4, 2, 4, 2, 3).mean(axis=(1, 3))
+        return {**observation, "above": np.floor(cells + 0.5).astype(np.uint8)}
+
+
+def test_larger_frames_are_reduced_for_a_policy_and_nobody_else(tmp_path: Path) -> None:
+    """Its actions are those in an environment of its own size; records and videos are as they were."""
+    checkpoint = policy_of_size(tmp_path / "small.safetensors", 4, 4)
+
+    def commands(env: Any) -> tuple[list[np.ndarray], set[tuple[int, ...]]]:
+        actor, done, sizes = make_actor(checkpoint, env, {}), [], set()
+        act = actor.act
+        actor.act = lambda seen: done.append(act(seen)) or done[-1]  # type: ignore[method-assign,func-returns-value]
+        run_episode(
+            env, actor, spec=spec_of(env), task="touch", seed=3, max_ticks=6,
+            on_tick=lambda seen, _: sizes.add(seen["above"].shape),
+        )  # fmt: skip
+        return done, sizes
+
+    ours, sizes = commands(make_env(POINT))
+    theirs, reduced = commands(Reduced(make_env(POINT)))
+    assert (sizes, reduced) == ({(8, 8, 3)}, {(4, 4, 3)})
+    assert len({tuple(action) for action in ours}) > 1
+    assert np.array_equal(ours, theirs)
+
+    EvaluateCommand(
+        out=tmp_path / "out", checkpoint=checkpoint, env=POINT, episodes=1, workers=1, videos=1
+    ).run()
+    assert (tmp_path / "out" / "videos" / "touch_0000.mp4").is_file()
+    CollectCommand(
+        out=tmp_path / "demos", env=POINT, episodes=1, workers=1, policy=Path(checkpoint)
+    ).run()
+    assert open_dataset(tmp_path / "demos")[0].frames("above").shape[1:] == (8, 8, 3)
 
 
 def test_evaluations_of_two_environments_are_not_paired(tmp_path: Path) -> None:

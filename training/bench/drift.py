@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from ttm.datasets.dataset import VectorStatistics, dataset_statistics
-from ttm.datasets.windows import WindowDataset, policy_inputs, resized_spec
+from ttm.datasets.windows import WindowDataset, policy_inputs
 from ttm.policy.checkpoint import load_checkpoint
 from ttm.policy.cores.core import reset_where
 from ttm.policy.errors import UserError, options, require_at_least, require_some
@@ -343,8 +343,7 @@ class BenchDriftCommand(BenchCommand):
         opened = open_all(self.data, like=policy.spec)
         sizes = {camera.name: (camera.height, camera.width) for camera in policy.spec.cameras}
         episodes = split(opened, self.filter)
-        seen = resized_spec(episodes.spec, sizes)
-        policy.spec.require_compatible(seen, ours=str(path), theirs=episodes.source)
+        policy.spec.require_robot(episodes.spec, ours=str(path), theirs=episodes.source)
         if not len(episodes):
             raise UserError(
                 f"{episodes.source}: no episode is in mask '{self.filter}'; give another --filter"

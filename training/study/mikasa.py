@@ -98,7 +98,7 @@ class StudyMikasaCommand:
             choices=Choices(cameras=("hand", "base")),  # the first one is remembered
             sight="content",
             sight_tokens=6,
-            image_size=128,
+            image_size=64,
             window="episode",
             vision=FrozenVisionConfig(freeze_vision=True),
             optimization=OptimizationConfig(learning_rate=2e-3),

@@ -24,7 +24,7 @@ from ttm.datasets.formats.recording import FrameStream, Recording, Source
 from ttm.datasets.frames import Frames, require_jpeg_quality
 from ttm.datasets.reader import EpisodeReader
 from ttm.datasets.tools.convert import require_apart, write_whole
-from ttm.datasets.windows import resized_frames, resized_spec
+from ttm.datasets.windows import reduced_spec, resized_frames
 from ttm.policy.errors import UserError, options, require_above_0
 from ttm.policy.spec import CameraSpec, PolicySpec
 
@@ -48,7 +48,7 @@ class DataPackCommand:
     out: Path
     """The folder to write."""
     image_size: int
-    """The side to which all frames are resized, in pixels, as by `ttm train --image-size`."""
+    """The greatest height and width of frames, in pixels, as in `ttm train --image-size`."""
     jpeg_quality: int | None = None
     """1 to 95 writes JPEGs, which take a tenth of the space, and change the frames a little. Default:
     frames as they are, uncompressed."""
@@ -65,8 +65,8 @@ class DataPackCommand:
         num_episodes, num_ticks, num_files = pack_dataset(self)
         size = sum(path.stat().st_size for path in self.out.iterdir())
         print(
-            f"{self.out}: {num_episodes} episodes ({num_ticks} ticks) with frames of "
-            f"{self.image_size}x{self.image_size}, {size / 2**30:.2f} GiB in {num_files} files"
+            f"{self.out}: {num_episodes} episodes ({num_ticks} ticks) with frames of at "
+            f"most {self.image_size}x{self.image_size}, {size / 2**30:.2f} GiB in {num_files} files"
         )
         return 0
 
@@ -81,8 +81,7 @@ def pack_dataset(options: DataPackCommand) -> tuple[int, int, int]:
     episodes = open_dataset(source, choices=options.choices)
     if not episodes.spec.cameras:
         raise UserError(f"{source} has no camera whose frames could be packed")
-    size = (options.image_size, options.image_size)
-    spec = resized_spec(episodes.spec, {camera.name: size for camera in episodes.spec.cameras})
+    spec = reduced_spec(episodes.spec, options.image_size)
     own = has_own_spec(episodes) or options.choices.changes_spec
     with_spec = fits_spec(
         Source(spec, len(episodes), lambda: (_recording(each, spec) for each in episodes), own)

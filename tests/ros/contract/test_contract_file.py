@@ -142,7 +142,7 @@ def test_broken_files_are_named(text: str, tmp_path: Path) -> None:
 def test_entries_may_share_keys_by_a_merge_of_yaml(tmp_path: Path) -> None:
     path = tmp_path / "robot.yaml"
     text = default_contract().read_text().replace("  head:\n", "  head: &camera\n", 1)
-    wrist = "    topic: wrist/image_raw\n    type: sensor_msgs/Image\n    resize: false\n"
+    wrist = "    topic: wrist/image_raw\n    type: sensor_msgs/Image\n    resize: true\n"
     assert text.count(wrist) == 1
     path.write_text(text.replace(wrist, "    <<: *camera\n    topic: wrist/image_raw\n"))
     assert load_contract(path).images == load_contract().images

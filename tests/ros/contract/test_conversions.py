@@ -85,6 +85,10 @@ def test_other_sizes_are_refused_unless_the_contract_resizes() -> None:
     assert np.array_equal(
         image_to_frame(large, resizing, CAMERA), FRAME
     )  # the area mean of equal pixels
+    for source in (RAW, resizing):
+        with pytest.raises(MalformedObservation, match=r"gives 6x2 frames.*6x4: .*larger"):
+            image_to_frame(_image(FRAME[:2], "rgb8"), source, CAMERA)
+        assert image_to_frame(large, source, None).shape == (8, 12, 3)
 
 
 @pytest.mark.parametrize(

@@ -58,3 +58,11 @@ def test_nothing_was_executed_before_the_first_tick(
     monkeypatch.setattr(memory_picture, "trace_memory", stop)
     with pytest.raises(Drawn):
         memory.draw(tmp_path / "a.webp", Outcome("recall", 0, "touch", False, 3, None), "hidden")
+
+
+def test_it_holds_what_the_policy_saw(points: ModuleType) -> None:
+    policy = Policy(points.MemoryPointEnv.policy_spec, PRESETS["tiny"])
+    memory = EpisodeMemory(PolicyActor(PolicyRunner(policy, engine="torch"), {}))
+    seen = {"above": np.zeros((16, 24, 3), np.uint8), "position": np.zeros(1, np.float32)}
+    memory.on_tick(seen, {"tick": 0})
+    assert memory._seen["above"][0].shape == (8, 8, 3)

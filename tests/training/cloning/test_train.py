@@ -159,11 +159,12 @@ def test_fine_tuning_takes_the_checkpoints_cameras(command: Make, tmp_path: Path
     assert command(init=first.out / "last.safetensors", steps=1, out=tmp_path / "tuned").run() == 0
 
 
-def test_images_can_be_resized(command: Make) -> None:
-    training = command(image_size=24, steps=1)
+@pytest.mark.parametrize(("given", "side"), [(8, 8), (24, 16)])
+def test_images_can_be_reduced_and_are_never_enlarged(command: Make, given: int, side: int) -> None:
+    training = command(image_size=given, steps=1)
     training.run()
     cameras = load_checkpoint(training.out / "last.safetensors")[0].spec.cameras
-    assert {(camera.height, camera.width) for camera in cameras} == {(24, 24)}
+    assert {(camera.height, camera.width) for camera in cameras} == {(side, side)}
 
 
 def test_larger_frames_are_reduced_to_the_presets_size_and_fine_tuning_takes_the_checkpoints(
@@ -173,7 +174,7 @@ def test_larger_frames_are_reduced_to_the_presets_size_and_fine_tuning_takes_the
     first = command(data=data, steps=1)
     first.run()
     printed = " ".join(capsys.readouterr().err.split())
-    assert "frames are resized (head 96x72 to 64x64), and" in printed
+    assert "frames are reduced (head 96x72 to 64x64), as evaluations" in printed
     checkpoint = first.out / "last.safetensors"
     tuned = command(data=data, init=checkpoint, steps=1, out=tmp_path / "tuned")
     tuned.run()

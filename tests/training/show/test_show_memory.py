@@ -14,7 +14,15 @@ import torch
 from PIL import Image
 
 from ttm.datasets import open_dataset
-from ttm.policy import Policy, PolicyConfig, PolicyRunner, PolicySpec, UserError, save_checkpoint
+from ttm.policy import (
+    CameraSpec,
+    Policy,
+    PolicyConfig,
+    PolicyRunner,
+    PolicySpec,
+    UserError,
+    save_checkpoint,
+)
 from ttm.policy.config import ActionHeadConfig, VisionConfig
 from ttm.policy.cores.ttm import TokenTuringConfig
 from ttm.sim.memory_picture import MemoryTrace, draw_strip, source_colours
@@ -150,6 +158,9 @@ def test_frames_of_another_size_are_resized(large_frames: Path, spec: PolicySpec
     episode = find_episode(str(large_frames), policy.spec, "mine")
     assert episode.frames("head").shape[1:3] == (72, 96)
     assert trace_episode(policy, episode, "").frames["head"].shape == (TICKS, 16, 16, 3)
+    wide = replace(spec, cameras=(CameraSpec("head", 16, 97), spec.cameras[1]))
+    with pytest.raises(UserError, match=r"mine was made for .*head 97x16.* has head 96x72"):
+        find_episode(str(large_frames), wide, "mine")
 
 
 def test_cameras_that_the_policy_does_not_know_are_left_out(

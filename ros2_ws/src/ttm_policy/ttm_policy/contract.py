@@ -62,9 +62,9 @@ class Field:
 class ImageSource:
     """The topic of one camera.
 
-    `resize` says whether frames of another size are resized or refused, and `repeat` whether a frame
-    may enter the memory again while there is no newer one. `min_contrast` is the least accepted standard
-    deviation of grey values, `frame_id` the only accepted frame of the header, empty for any, and
+    `resize` says whether larger frames are reduced or refused, and `repeat` whether a frame may enter the
+    memory again while there is no newer one. `min_contrast` is the least accepted standard deviation of
+    grey values, `frame_id` the only accepted frame of the header, empty for any, and
     `publishers` the largest accepted number of publishers.
     """
 

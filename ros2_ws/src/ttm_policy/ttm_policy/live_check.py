@@ -9,7 +9,7 @@ import math
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 from typing import Any
@@ -259,9 +259,7 @@ class LiveInput:
         try:
             require_frame_id(self._newest, source)
             if isinstance(source, ImageSource):
-                lenient = source if self._camera else replace(source, resize=True)
-                expected = self._camera or CameraSpec(source.name, 8, 8)
-                require_contrast(image_to_frame(self._newest, lenient, expected), source)
+                require_contrast(image_to_frame(self._newest, source, self._camera), source)
                 return []
             joints = source.type == "sensor_msgs/JointState"
             values = read_vector(self._joints.merged() if joints else self._newest, source)

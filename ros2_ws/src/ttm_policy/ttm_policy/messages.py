@@ -28,9 +28,9 @@ from std_msgs.msg import Bool, String
 from std_srvs.srv import Trigger
 from trajectory_msgs.msg import JointTrajectory, JointTrajectoryPoint
 
-from ttm.datasets.frames import MAX_PIXELS, decode_image, image_size, resize_frame
+from ttm.datasets.frames import MAX_PIXELS, decode_image, image_size
 from ttm.policy.errors import MalformedObservation, MissingObservation, UserError, printable
-from ttm.policy.spec import CameraSpec, PolicySpec
+from ttm.policy.spec import CameraSpec, PolicySpec, resize_frame
 from ttm_policy.contract import (
     MOTION_TYPES,
     ActionSink,
@@ -87,14 +87,14 @@ def check_fields(contract: RobotContract) -> None:
 
 
 def image_to_frame(
-    message: Image | CompressedImage, source: ImageSource, camera: CameraSpec
+    message: Image | CompressedImage, source: ImageSource, camera: CameraSpec | None
 ) -> Frame:
-    """Return a frame (H, W, 3) uint8 RGB of the camera's size.
+    """Return a frame (H, W, 3) uint8 RGB of the camera's size, or as it was sent if `camera` is None.
 
-    Raises `MalformedObservation` for damaged messages, and for frames of another size unless the
-    contract allows to resize them.
+    Raises `MalformedObservation` for damaged messages, and for frames of another size unless they are
+    larger, and the contract allows to reduce them.
     """
-    what, wanted = f"camera '{source.name}' ({source.topic})", (camera.height, camera.width)
+    what = f"camera '{source.name}' ({source.topic})"
     compressed = isinstance(message, CompressedImage)
     data = bytes(message.data) if compressed else b""
     try:
@@ -102,9 +102,12 @@ def image_to_frame(
         frames = f"{what} gives {width}x{height} frames"
         if height * width > MAX_PIXELS:
             raise MalformedObservation(f"{frames}; at most {MAX_PIXELS} pixels are taken")
-        if (height, width) != wanted and not source.resize:
+        camera = camera or CameraSpec(source.name, height, width)
+        wanted, takes = (camera.height, camera.width), camera.takes(height, width)
+        if (height, width) != wanted and not (takes and source.resize):
+            mend = "set `resize: true` in the contract" if takes else "let it send larger ones"
             raise MalformedObservation(
-                f"{frames}; the policy needs {wanted[1]}x{wanted[0]}: set `resize: true` in the contract"
+                f"{frames}; the policy needs {wanted[1]}x{wanted[0]}: {mend}"
             )
         frame = decode_image(data) if compressed else _unpacked(message)
     except OSError as error:

@@ -22,7 +22,6 @@ from std_msgs.msg import Bool, String
 from std_srvs.srv import Trigger
 
 from ttm.policy.errors import UserError, printable
-from ttm.policy.spec import CameraSpec
 from ttm_policy.contract import ImageSource
 from ttm_policy.guards import E_STOP_TOPIC, REARM
 from ttm_policy.inputs import read_json, read_json_texts
@@ -84,13 +83,13 @@ class LiveCameras:
 def _jpeg(data: bytes, source: ImageSource) -> bytes:
     """Return a message's image as a JPEG; one that is a JPEG is passed on. Raises `UserError`."""
     message = unpacked(source.topic, data, source.type)
-    height, width = message_image_size(message)
+    message_image_size(message)  # raises if it is damaged
     if isinstance(message, CompressedImage) and bytes(message.data[:2]) == JPEG_START:
         if len(message.data) > MOST_BYTES:
             size = f"'{source.topic}' has frames of {len(message.data)} bytes, above {MOST_BYTES}"
             raise UserError(f"{size}; lower the camera's size or its quality")
         return bytes(message.data)
-    frame = image_to_frame(message, source, CameraSpec(source.name, height, width))
+    frame = image_to_frame(message, source, None)
     return bytes(simplejpeg.encode_jpeg(frame, QUALITY, "RGB"))
 
 
