@@ -280,7 +280,7 @@ class PolicySpec:
         return replace(self, **seen)
 
     def require_robot(self, robot: PolicySpec, *, ours: str, theirs: str = "this robot") -> None:
-        """Raise `UserError` unless a robot has all inputs of this policy, and the same actions."""
+        """Raise `UserError` unless a robot has this policy's inputs, or larger frames, and its actions."""
         self.require_compatible(robot.seen_by(self), theirs=theirs, ours=ours)
 
     def to_json(self) -> str:

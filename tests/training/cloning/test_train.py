@@ -184,6 +184,8 @@ def test_larger_frames_are_reduced_to_the_presets_size_and_fine_tuning_takes_the
             for camera in load_checkpoint(path)[0].spec.cameras
         }
         assert sizes == {"head": (64, 64), "wrist": (16, 16)}
+    with pytest.raises(UserError, match=r"head 64x64, .* has head 16x16, .* or larger"):
+        command(init=checkpoint, out=tmp_path / "small").run()
 
 
 MISTAKES: list[tuple[dict[str, object], str]] = [
