@@ -346,7 +346,8 @@ class Policy(nn.Module):
         if self.sight is None or colours is None:
             return encoded, {}
         memory = self.sight.initial_state(len(encoded)) if state is None else state
-        more, memory = self.sight(colours.maps, colours.index, memory, episode_start)
+        given = colours.maps, colours.index, memory, episode_start, *colours.to_write
+        more, memory = self.sight(*given)
         return torch.cat([encoded, more], dim=2), memory
 
     def _camera_tokens(self, images: Mapping[str, Tensor], code: Tensor) -> list[Tensor]:

@@ -210,31 +210,31 @@ class ContentMemory(nn.Module):
         return {STORED: slots, EVENTS: like.new_zeros(batch_size), OPEN: like.new_zeros(batch_size)}
 
     def forward(
-        self, maps: Tensor, index: Tensor, state: CoreState, episode_start: Tensor | None
+        self,
+        maps: Tensor,
+        index: Tensor,
+        state: CoreState,
+        episode_start: Tensor | None,
+        *to_write: Tensor,
     ) -> tuple[Tensor, CoreState]:
         """Return the tokens, (B, T, 1 + 2 J, D), and the new memory.
 
         maps: (U, C, cells, cells), see `ttm.policy.policy.cells_of`. index: (B, T), which of them each
-        tick sees. episode_start: (B, T) bool, True where the memory is emptied before the tick.
+        tick sees. episode_start: (B, T) bool, True where the memory is emptied before the tick. to_write:
+        what the method of that name returns for the maps, if it is known.
         """
         cells, (batch, ticks) = self.normalized(maps), index.shape
         with torch.no_grad():
-            logits = self.logits(cells).unsqueeze(1)  # (U, 1, P)
-            looked = self._sums(logits, cells)[:, 0]
-            spread = (cells - cells.mean(dim=1, keepdim=True)).square().sum(dim=-1).mean(dim=1)
-            of_frames = (looked, spread, self.opens(logits[:, 0]))
-            now, least, opened = (each[index] for each in of_frames)  # (B, T, ...)
+            now, least, opened = (each[index] for each in to_write or self.to_write(cells))
             stored, events, state = self._write(now, least, opened, state, episode_start)
-        codes = self.embed(cells) + self.bend(cells)  # (U, P, C)
-        mean = codes.mean(dim=1, keepdim=True)
-        away, every = codes - mean, index.flatten()
-        keys = away / away.norm(dim=-1, keepdim=True).clamp_min(0.1)
-        held = stored.flatten(0, 1)[..., : cells.shape[2]]  # (B * T, J, C)
-        query = F.normalize(self.embed(held) + self.bend(held) - mean[every], dim=-1, eps=1e-3)
-        likeness = query @ keys[every].transpose(1, 2)  # (B * T, J, P)
-        bias = (cells @ self.prior.weight[0, : cells.shape[2]])[every]
+        bias = cells @ self.prior.weight[0, : cells.shape[2]]  # (U, P)
         bias = bias + self.positions @ self.prior.weight[0, cells.shape[2] :]
-        found = self._sums(self.sharpness.exp() * likeness + bias.unsqueeze(1), cells[every])
+        of_frames = (*self.keys(cells), bias, cells)
+        keys, mean, bias, looked_at = (each.index_select(0, index.flatten()) for each in of_frames)
+        held = stored.flatten(0, 1)[..., : cells.shape[2]]  # (B * T, J, C)
+        query = F.normalize(self.codes(held) - mean, dim=-1, eps=1e-3)
+        likeness = query @ keys.transpose(1, 2)  # (B * T, J, P)
+        found = self._sums(self.sharpness.exp() * likeness + bias.unsqueeze(1), looked_at)
         found = torch.cat([found, likeness.amax(dim=-1, keepdim=True)], dim=-1)
         count = torch.log1p(events)[..., None, None].expand(-1, -1, self.num_slots, 1)
         is_held = events.unsqueeze(-1) > torch.arange(self.num_slots, device=events.device)
@@ -246,9 +246,30 @@ class ContentMemory(nn.Module):
         made = zip(self.tokens, groups, strict=True)
         return torch.cat([layer(group) for layer, group in made], dim=2), state
 
+    def to_write(self, cells: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return what the write takes of each frame, given c_p, (U, P, C).
+
+        These are now, (U, C + 32), how far another thing is at least from it, squared, (U,), and whether
+        the memory is open, (U,) bool.
+        """
+        logits = self.logits(cells).unsqueeze(1)  # (U, 1, P)
+        spread = (cells - cells.mean(dim=1, keepdim=True)).square().sum(dim=-1).mean(dim=1)
+        return self._sums(logits, cells)[:, 0], spread, self.opens(logits[:, 0])
+
     def normalized(self, maps: Tensor) -> Tensor:
         """Return c_p, (U, P, C), of maps (U, C, cells, cells)."""
         return ((maps.float() - self.offset) * self.scale).flatten(2).transpose(1, 2).contiguous()
+
+    def codes(self, contents: Tensor) -> Tensor:
+        """Return E of contents, (..., C)."""
+        return self.embed(contents) + self.bend(contents)
+
+    def keys(self, cells: Tensor) -> tuple[Tensor, Tensor]:
+        """Return k_p, (U, P, C), and the mean codes of the frames, (U, 1, C), given c_p, (U, P, C)."""
+        codes = self.codes(cells)
+        mean = codes.mean(dim=1, keepdim=True)
+        away = codes - mean
+        return away / away.norm(dim=-1, keepdim=True).clamp_min(0.1), mean
 
     def logits(self, cells: Tensor) -> Tensor:
         """Return l_p, (U, P), of c_p, (U, P, C)."""
