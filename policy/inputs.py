@@ -21,8 +21,7 @@ class FeatureMaps:
 
     maps: Tensor  # (U, C, h, w) float16 or float32
     index: Tensor  # (B, T) int64: the map of each tick
-    to_write: tuple[Tensor, ...] = ()
-    """Of each map, what `ContentMemory.to_write` makes of it, if that is known beforehand."""
+    to_write: tuple[Tensor, ...] = ()  # of `ContentMemory.to_write` for each map, if known
 
     def each_tensor(self, change: Callable[[Tensor], Tensor]) -> FeatureMaps:
         """Return the maps and what belongs to them as `change` returns them."""

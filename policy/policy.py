@@ -182,7 +182,7 @@ class Policy(nn.Module):
         """N, the tokens that the temporal core receives at each tick."""
         cameras, vectors = len(self.spec.cameras), len(self.spec.proprioception)
         encoded = self.config.tokens_per_camera * cameras + vectors + 2
-        return encoded + (0 if self.sight is None else self.sight.num_tokens)
+        return encoded + (0 if self.sight is None else sum(self.sight.group_sizes))
 
     @property
     def token_sources(self) -> dict[str, slice]:

@@ -68,11 +68,6 @@ class SightMemory(nn.Module):
         self.tokens = nn.ModuleList(nn.Linear(size, width) for size in sizes)
 
     @property
-    def num_tokens(self) -> int:
-        """3 J, the tokens that it makes at each tick."""
-        return sum(self.group_sizes)
-
-    @property
     def group_sizes(self) -> tuple[int, int, int]:
         """The tokens of each of `SOURCES` at each tick."""
         return (self.num_selectors,) * 3
@@ -189,11 +184,6 @@ class ContentMemory(nn.Module):
         """The tokens of each of `SOURCES` at each tick."""
         return 1, self.num_slots, self.num_slots
 
-    @property
-    def num_tokens(self) -> int:
-        """1 + 2 J, the tokens that it makes at each tick."""
-        return sum(self.group_sizes)
-
     def selector(self) -> list[nn.Parameter]:
         """Return the parameters of l_p, which learn apart from all others."""
         layers = (self.of_cell, self.of_position, self.of_frame, self.select)
@@ -220,21 +210,22 @@ class ContentMemory(nn.Module):
         """Return the tokens, (B, T, 1 + 2 J, D), and the new memory.
 
         maps: (U, C, cells, cells), see `ttm.policy.policy.cells_of`. index: (B, T), which of them each
-        tick sees. episode_start: (B, T) bool, True where the memory is emptied before the tick. to_write:
-        what the method of that name returns for the maps, if it is known.
+        tick sees. episode_start: (B, T) bool, True where it is emptied before the tick. to_write: if known.
         """
         cells, (batch, ticks) = self.normalized(maps), index.shape
         with torch.no_grad():
             now, least, opened = (each[index] for each in to_write or self.to_write(cells))
             stored, events, state = self._write(now, least, opened, state, episode_start)
-        bias = cells @ self.prior.weight[0, : cells.shape[2]]  # (U, P)
-        bias = bias + self.positions @ self.prior.weight[0, cells.shape[2] :]
-        of_frames = (*self.keys(cells), bias, cells)
-        keys, mean, bias, looked_at = (each.index_select(0, index.flatten()) for each in of_frames)
+        codes = self.embed(cells) + self.bend(cells)  # (U, P, C)
+        mean = codes.mean(dim=1, keepdim=True)
+        away, every = codes - mean, index.flatten()
+        keys = away / away.norm(dim=-1, keepdim=True).clamp_min(0.1)
         held = stored.flatten(0, 1)[..., : cells.shape[2]]  # (B * T, J, C)
-        query = F.normalize(self.codes(held) - mean, dim=-1, eps=1e-3)
-        likeness = query @ keys.transpose(1, 2)  # (B * T, J, P)
-        found = self._sums(self.sharpness.exp() * likeness + bias.unsqueeze(1), looked_at)
+        query = F.normalize(self.embed(held) + self.bend(held) - mean[every], dim=-1, eps=1e-3)
+        likeness = query @ keys[every].transpose(1, 2)  # (B * T, J, P)
+        bias = (cells @ self.prior.weight[0, : cells.shape[2]])[every]
+        bias = bias + self.positions @ self.prior.weight[0, cells.shape[2] :]
+        found = self._sums(self.sharpness.exp() * likeness + bias.unsqueeze(1), cells[every])
         found = torch.cat([found, likeness.amax(dim=-1, keepdim=True)], dim=-1)
         count = torch.log1p(events)[..., None, None].expand(-1, -1, self.num_slots, 1)
         is_held = events.unsqueeze(-1) > torch.arange(self.num_slots, device=events.device)
@@ -247,11 +238,7 @@ class ContentMemory(nn.Module):
         return torch.cat([layer(group) for layer, group in made], dim=2), state
 
     def to_write(self, cells: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return what the write takes of each frame, given c_p, (U, P, C).
-
-        These are now, (U, C + 32), how far another thing is at least from it, squared, (U,), and whether
-        the memory is open, (U,) bool.
-        """
+        """Return now, (U, C + 32), `least` of `_write`, (U,), and open, (U,) bool, of c_p, (U, P, C)."""
         logits = self.logits(cells).unsqueeze(1)  # (U, 1, P)
         spread = (cells - cells.mean(dim=1, keepdim=True)).square().sum(dim=-1).mean(dim=1)
         return self._sums(logits, cells)[:, 0], spread, self.opens(logits[:, 0])
@@ -259,17 +246,6 @@ class ContentMemory(nn.Module):
     def normalized(self, maps: Tensor) -> Tensor:
         """Return c_p, (U, P, C), of maps (U, C, cells, cells)."""
         return ((maps.float() - self.offset) * self.scale).flatten(2).transpose(1, 2).contiguous()
-
-    def codes(self, contents: Tensor) -> Tensor:
-        """Return E of contents, (..., C)."""
-        return self.embed(contents) + self.bend(contents)
-
-    def keys(self, cells: Tensor) -> tuple[Tensor, Tensor]:
-        """Return k_p, (U, P, C), and the mean codes of the frames, (U, 1, C), given c_p, (U, P, C)."""
-        codes = self.codes(cells)
-        mean = codes.mean(dim=1, keepdim=True)
-        away = codes - mean
-        return away / away.norm(dim=-1, keepdim=True).clamp_min(0.1), mean
 
     def logits(self, cells: Tensor) -> Tensor:
         """Return l_p, (U, P), of c_p, (U, P, C)."""
