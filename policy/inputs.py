@@ -21,15 +21,16 @@ class FeatureMaps:
 
     maps: Tensor  # (U, C, h, w) float16 or float32
     index: Tensor  # (B, T) int64: the map of each tick
+    to_write: tuple[Tensor, ...] = ()  # of `ContentMemory.to_write` for each map, if known
 
     def each_tensor(self, change: Callable[[Tensor], Tensor]) -> FeatureMaps:
-        """Return the maps and their index as `change` returns them."""
-        return FeatureMaps(change(self.maps), change(self.index))
+        """Return the maps and what belongs to them as `change` returns them."""
+        return FeatureMaps(change(self.maps), change(self.index), (*map(change, self.to_write),))
 
     def select(self, choose: Callable[[Tensor], Tensor]) -> FeatureMaps:
         """Return the maps of some of the ticks: those of which `choose` keeps the index."""
         used, index = torch.unique(choose(self.index), return_inverse=True)
-        return FeatureMaps(self.maps[used], index)
+        return FeatureMaps(self.maps[used], index, tuple(each[used] for each in self.to_write))
 
 
 @dataclass(frozen=True)

@@ -182,7 +182,7 @@ class Policy(nn.Module):
         """N, the tokens that the temporal core receives at each tick."""
         cameras, vectors = len(self.spec.cameras), len(self.spec.proprioception)
         encoded = self.config.tokens_per_camera * cameras + vectors + 2
-        return encoded + (0 if self.sight is None else self.sight.num_tokens)
+        return encoded + (0 if self.sight is None else sum(self.sight.group_sizes))
 
     @property
     def token_sources(self) -> dict[str, slice]:
@@ -346,7 +346,8 @@ class Policy(nn.Module):
         if self.sight is None or colours is None:
             return encoded, {}
         memory = self.sight.initial_state(len(encoded)) if state is None else state
-        more, memory = self.sight(colours.maps, colours.index, memory, episode_start)
+        given = colours.maps, colours.index, memory, episode_start, *colours.to_write
+        more, memory = self.sight(*given)
         return torch.cat([encoded, more], dim=2), memory
 
     def _camera_tokens(self, images: Mapping[str, Tensor], code: Tensor) -> list[Tensor]:

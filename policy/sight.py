@@ -68,11 +68,6 @@ class SightMemory(nn.Module):
         self.tokens = nn.ModuleList(nn.Linear(size, width) for size in sizes)
 
     @property
-    def num_tokens(self) -> int:
-        """3 J, the tokens that it makes at each tick."""
-        return sum(self.group_sizes)
-
-    @property
     def group_sizes(self) -> tuple[int, int, int]:
         """The tokens of each of `SOURCES` at each tick."""
         return (self.num_selectors,) * 3
@@ -189,11 +184,6 @@ class ContentMemory(nn.Module):
         """The tokens of each of `SOURCES` at each tick."""
         return 1, self.num_slots, self.num_slots
 
-    @property
-    def num_tokens(self) -> int:
-        """1 + 2 J, the tokens that it makes at each tick."""
-        return sum(self.group_sizes)
-
     def selector(self) -> list[nn.Parameter]:
         """Return the parameters of l_p, which learn apart from all others."""
         layers = (self.of_cell, self.of_position, self.of_frame, self.select)
@@ -210,20 +200,21 @@ class ContentMemory(nn.Module):
         return {STORED: slots, EVENTS: like.new_zeros(batch_size), OPEN: like.new_zeros(batch_size)}
 
     def forward(
-        self, maps: Tensor, index: Tensor, state: CoreState, episode_start: Tensor | None
+        self,
+        maps: Tensor,
+        index: Tensor,
+        state: CoreState,
+        episode_start: Tensor | None,
+        *to_write: Tensor,
     ) -> tuple[Tensor, CoreState]:
         """Return the tokens, (B, T, 1 + 2 J, D), and the new memory.
 
         maps: (U, C, cells, cells), see `ttm.policy.policy.cells_of`. index: (B, T), which of them each
-        tick sees. episode_start: (B, T) bool, True where the memory is emptied before the tick.
+        tick sees. episode_start: (B, T) bool, True where it is emptied before the tick. to_write: if known.
         """
         cells, (batch, ticks) = self.normalized(maps), index.shape
         with torch.no_grad():
-            logits = self.logits(cells).unsqueeze(1)  # (U, 1, P)
-            looked = self._sums(logits, cells)[:, 0]
-            spread = (cells - cells.mean(dim=1, keepdim=True)).square().sum(dim=-1).mean(dim=1)
-            of_frames = (looked, spread, self.opens(logits[:, 0]))
-            now, least, opened = (each[index] for each in of_frames)  # (B, T, ...)
+            now, least, opened = (each[index] for each in to_write or self.to_write(cells))
             stored, events, state = self._write(now, least, opened, state, episode_start)
         codes = self.embed(cells) + self.bend(cells)  # (U, P, C)
         mean = codes.mean(dim=1, keepdim=True)
@@ -245,6 +236,12 @@ class ContentMemory(nn.Module):
         )
         made = zip(self.tokens, groups, strict=True)
         return torch.cat([layer(group) for layer, group in made], dim=2), state
+
+    def to_write(self, cells: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return now, (U, C + 32), `least` of `_write`, (U,), and open, (U,) bool, of c_p, (U, P, C)."""
+        logits = self.logits(cells).unsqueeze(1)  # (U, 1, P)
+        spread = (cells - cells.mean(dim=1, keepdim=True)).square().sum(dim=-1).mean(dim=1)
+        return self._sums(logits, cells)[:, 0], spread, self.opens(logits[:, 0])
 
     def normalized(self, maps: Tensor) -> Tensor:
         """Return c_p, (U, P, C), of maps (U, C, cells, cells)."""

@@ -19,6 +19,7 @@ from ttm.datasets.dataset import EpisodeDataset
 from ttm.policy.errors import UserError
 from ttm.policy.inputs import FeatureMaps, PolicyInputs
 from ttm.policy.policy import Policy
+from ttm.policy.sight import ContentMemory
 
 DTYPE = torch.float16
 """The type of the kept maps, which halves the memory of float32."""
@@ -78,10 +79,14 @@ class MapStore:
             self._parts.append(kept)
         return torch.tensor(rows)
 
-    def at(self, rows: Tensor) -> FeatureMaps:
-        """Return the maps of ticks, whose rows are (B, T), each distinct one once."""
+    def at(self, rows: Tensor, to_write: tuple[Tensor, ...] = ()) -> FeatureMaps:
+        """Return the maps of ticks, whose rows are (B, T), each distinct one once.
+
+        to_write: of all maps, see `FeatureMaps`.
+        """
         used, index = torch.unique(rows, return_inverse=True)
-        return FeatureMaps(self.maps[used].permute(0, 3, 1, 2), index)  # maps (U, C, h, w)
+        maps = self.maps[used].permute(0, 3, 1, 2)  # (U, C, h, w)
+        return FeatureMaps(maps, index, tuple(each[used] for each in to_write))
 
 
 def freeze_vision(policy: Policy) -> None:
@@ -108,6 +113,8 @@ class EpisodeFeatures:
     """Camera -> (num_ticks,) int64: the map of each dataset tick."""
     colours: tuple[MapStore, Tensor] | None = None
     """The colours that the sight memory sees, and their rows as above; None without a sight memory."""
+    to_write: tuple[Tensor, ...] = ()
+    """What a content memory writes of each of its maps, which stays the same while it trains."""
 
     def seen(self) -> list[tuple[MapStore, Tensor]]:
         """Return the maps that codes are made of, those of all cameras."""
@@ -117,7 +124,16 @@ class EpisodeFeatures:
         """Return what the sight memory sees at dataset ticks (B, T)."""
         assert self.colours is not None
         store, rows = self.colours
-        return store.at(rows[ticks])
+        return store.at(rows[ticks], self.to_write)
+
+    @torch.no_grad()
+    def written_by(self, memory: ContentMemory) -> EpisodeFeatures:
+        """Return the same features, with `to_write` of a memory that has learned what to keep."""
+        assert self.colours is not None
+        device, parts = memory.scale.device, self.colours[0].maps.split(MAPS_AT_ONCE)
+        cells = (memory.normalized(part.permute(0, 3, 1, 2).to(device)) for part in parts)
+        found = zip(*(memory.to_write(each) for each in cells), strict=True)
+        return replace(self, to_write=tuple(torch.cat(each).cpu() for each in found))
 
     def into(self, inputs: PolicyInputs, ticks: Tensor) -> PolicyInputs:
         """Return `inputs` with the features of dataset ticks (B, T)."""

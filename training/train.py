@@ -224,8 +224,11 @@ def _trainer(
             torch.manual_seed(options.seed)
             weight = options.loss.recall_weight
             recall = RecallLoss(policy.config.width, source.recall.size, weight)
-        if isinstance(policy.sight, ContentMemory) and policy.sight.is_new and not options.resume:
-            memory_s = _learn_memory(policy.sight, source, data.training)
+        if isinstance(policy.sight, ContentMemory):
+            if policy.sight.is_new and not options.resume:
+                memory_s = _learn_memory(policy.sight, source, data.training)
+            if features is not None:
+                source.features = features.written_by(policy.sight)
         vectors = {**windows.vectors, "weights": source.loss_weights}
         shares = None if data.sets is None else data.sets.shares
         found = fingerprint("training", data.training, vectors)

@@ -69,7 +69,7 @@ def test_ticks_at_once_equal_ticks_one_by_one(sight: SightMemory) -> None:
             assert_same_but_rounding(one, tokens[:, now])
     for name, value in last.items():
         assert_same_but_rounding(value, state[name])
-    assert tokens.shape == (2, 7, sight.num_tokens, WIDTH)
+    assert tokens.shape == (2, 7, sum(sight.group_sizes), WIDTH)
 
 
 def test_how_often_something_was_seen_can_be_told(sight: SightMemory) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from rich.console import Console
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from torch import Tensor
 
@@ -19,7 +20,7 @@ from ttm.policy.sight import EVENTS, STORED, ContentMemory
 from ttm.training.data import FeatureCache
 from ttm.training.frozen_vision import EpisodeFeatures, tick_codes
 from ttm.training.losses import RecallLoss, learn_memory, will_be_gone
-from ttm.training.train import TrainCommand
+from ttm.training.train import TrainCommand, assembled
 
 TICKS = 6
 
@@ -99,8 +100,14 @@ def test_a_content_memory_learns_what_will_be_gone(cue: Path, spec: PolicySpec) 
     changed = {n for n, v in policy.state_dict().items() if not torch.equal(v, before[n])}
     assert {name.split(".")[0] for name in changed} == {"sight"}
     assert not any(each.requires_grad or each.grad is not None for each in memory.selector())
-    seen = features.by_sight(torch.arange(12 * TICKS).view(12, TICKS))
-    _, last = memory(seen.maps, seen.index, memory.initial_state(12), None)
+    ticks = torch.arange(12 * TICKS).view(12, TICKS)
+    seen, known = features.by_sight(ticks), features.written_by(memory).by_sight(ticks)
+    tokens, last = memory(seen.maps, seen.index, memory.initial_state(12), None)
+    memory.look.register_forward_hook(lambda *given: looks.append(given[1]))
+    looks: list[object] = []
+    given = (known.maps, known.index, memory.initial_state(12), None, *known.to_write)
+    torch.testing.assert_close(memory(*given)[0], tokens)
+    assert len(looks) == 1  # to find: what is written is known
     assert last[EVENTS].tolist() == [1.0] * 12
     held = last[STORED][:, 0]
     torch.testing.assert_close(held[:3].repeat(4, 1), held)
@@ -167,6 +174,10 @@ def test_a_memory_that_is_new_needs_frozen_vision(
     assert "then gone while the robot stands: the memory stays closed" in capsys.readouterr().err
     again = command(**given, init=learned.out / "last.safetensors", steps=1, out=tmp_path / "again")
     assert again.run() == 0
+    frozen["init"] = learned.out / "last.safetensors"
+    made = assembled(command(**given, **frozen, steps=1), Console(quiet=True)).source.features
+    assert made is not None
+    assert made.to_write  # so that no step makes it again
     assert "the memory opens" not in capsys.readouterr().err
 
 
