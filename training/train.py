@@ -263,15 +263,12 @@ def _learn_memory(memory: ContentMemory, source: BatchSource, episodes: EpisodeD
     lessons = learn_memory(memory, source.features.by_sight, stands, seed=source.seed)
     told = list(track(lessons, "the memory learns what to keep", total=LESSONS))
     shown, others = np.array(told[-50:]).T
-    if np.isnan(shown).all():
-        print_progress(
-            "nothing is seen and then gone while the robot stands: the memory stays closed"
-        )
-    else:
-        print_progress(
-            f"the memory opens at {np.nanmean(shown):.0%} of the frames that show what will be gone, at "
-            f"{np.nanmean(others):.1%} of others"
-        )
+    print_progress(
+        "nothing is seen and then gone while the robot stands: the memory stays closed"
+        if np.isnan(shown).all()
+        else f"the memory opens at {np.nanmean(shown):.0%} of the frames that show what will be gone, at "
+        f"{np.nanmean(others):.1%} of others"
+    )
     return time.process_time() - begun
 
 

@@ -36,6 +36,7 @@ from ttm.training.study.suite import OURS_OPTIONS, RunFolder
 from ttm.training.train import train
 
 SIZES = ("memory_size=16", "process_size=4", "mlp_size=256")
+DEMONSTRATIONS = "demonstrations"
 ERASE: ProbeName = "erase"
 SWAP: ProbeName = "swap"
 MEASURES = ("success", "right choice", "erased", "exchanged", "donor's")
@@ -81,10 +82,6 @@ class StudyMikasaCommand:
     out: Path = Path("runs/mikasa")
     """Folder of everything that the study makes."""
 
-    def demonstrations_of(self, task: str) -> Path:
-        """Return the folder of a task's demonstrations."""
-        return self.out / task / "demonstrations"
-
     def train_options(self, task: str, folder: RunFolder, seed: int) -> TrainOptions:
         """Return the options of `ttm train` for one training."""
         recipe = TrainOptions(
@@ -110,7 +107,7 @@ class StudyMikasaCommand:
             recipe = with_file(TrainOptions(data=(), out=folder.training), self.config)
         return replace(
             recipe,
-            data=(str(self.demonstrations_of(task)),),
+            data=(str(self.out / task / DEMONSTRATIONS),),
             out=folder.training,
             resume=folder.can_resume,
             seed=seed,
@@ -127,7 +124,7 @@ class StudyMikasaCommand:
         rows = []
         for task in tasks:
             CollectCommand(
-                self.demonstrations_of(task), task, self.env, self.demonstrations, self.workers
+                self.out / task / DEMONSTRATIONS, task, self.env, self.demonstrations, self.workers
             ).run()
             for seed in self.seeds:
                 folder = RunFolder(self.out / task / f"seed_{seed}")
