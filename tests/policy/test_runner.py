@@ -67,11 +67,7 @@ def kind(request: pytest.FixtureRequest) -> Kind:
 
 @pytest.fixture
 def runner(
-    kind: Kind,
-    spec: PolicySpec,
-    config: PolicyConfig,
-    embedding: np.ndarray,
-    made: Runners,
+    kind: Kind, spec: PolicySpec, config: PolicyConfig, embedding: np.ndarray, made: Runners
 ) -> PolicyRunner:
     if kind not in made:
         engine, core, chunk, execution = kind
@@ -467,11 +463,7 @@ LONGEST_DELAY_S = 0.4
 
 @pytest.fixture
 def told(spec: PolicySpec, config: PolicyConfig) -> Policy:
-    policy = Policy(spec, replace(config, longest_delay_s=LONGEST_DELAY_S))
-    with torch.no_grad():
-        for parameter in policy.parameters():
-            parameter.add_(torch.randn_like(parameter) * 0.1)
-    return policy
+    return stirred(Policy(spec, replace(config, longest_delay_s=LONGEST_DELAY_S)))
 
 
 def actions_for(

@@ -61,10 +61,7 @@ def valley_of(core: Hourglass) -> Valley:
         ({"window": 1}, "window is 1; give 2 or more"),
         ({"process_size": 0}, "process_size is 0; give 1 or more"),
         ({"num_heads": 3}, "the Hourglass has 3 heads, which do not divide the width 8"),
-        (
-            {"num_heads": 8, "position": "rotary"},
-            "not 1 of 8 channels; change num_heads",
-        ),
+        ({"num_heads": 8, "position": "rotary"}, "not 1 of 8 channels; change num_heads"),
     ],
 )
 def test_choices_that_do_not_exist_or_fit_are_told(values: dict[str, object], message: str) -> None:

@@ -164,8 +164,7 @@ def test_the_expert_picks_what_is_asked_for(env: KitchenEnv, name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("task", "seed"),
-    [("pick_object", 2), ("move_near", 2), ("drawer", 1), ("place_upright", 1)],
+    ("task", "seed"), [("pick_object", 2), ("move_near", 2), ("drawer", 1), ("place_upright", 1)]
 )
 def test_the_expert_grasps_again_what_it_lost(env: KitchenEnv, task: str, seed: int) -> None:
     env.reset(seed=seed, options={"task": task})

@@ -37,10 +37,7 @@ def smallest(start: Path | str, out: Path) -> DemoCommand:
 
 
 def test_demo_goes_all_the_way(
-    start: Path,
-    tmp_path: Path,
-    capfd: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
+    start: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("rclpy")
     monkeypatch.setattr(KitchenEnv, "render_px", 120)  # of films; the robot's are large
