@@ -5,6 +5,9 @@ from __future__ import annotations
 import gc
 import os
 import sys
+from collections.abc import Callable, Iterator
+from importlib import import_module
+from typing import Any
 
 import pytest
 
@@ -16,6 +19,26 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 def pytest_collection_finish() -> None:
     """Spare the collector of garbage the half million objects of what was imported."""
     gc.freeze()
+
+
+class _Sentences:
+    """Another direction for each text, like and unlike ones."""
+
+    def encode(self, text: str, **_: object) -> Any:
+        normal = import_module("numpy").random.default_rng([*text.encode()]).normal(size=384)
+        return normal / (normal @ normal) ** 0.5
+
+
+@pytest.fixture(autouse=True, scope="session")
+def load_sentence_model() -> Iterator[Callable[[str], Any]]:
+    """Give the loader of the language model, without which all but its own test do.
+
+    To load it takes each process as long as a hundred tests.
+    """
+    loader = import_module("ttm.policy.language")._sentence_model
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("ttm.policy.language._sentence_model", lambda name: _Sentences())
+        yield loader
 
 
 def _begin_alike() -> None:

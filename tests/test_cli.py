@@ -216,11 +216,7 @@ def outs() -> Iterator[tuple[str, ...]]:
         ("record", "--sim"),
     )
     yield from (("show", "memory", "--episode", "e"),)
-    yield from (
-        ("study", "suite"),
-        ("data", "split", "d"),
-        ("data", "merge", "d"),
-    )
+    yield from (("study", "suite"), ("data", "split", "d"), ("data", "merge", "d"))
     yield from (
         ("data", "filter", "d"),
         ("data", "pack", "d", "--image-size", "8"),

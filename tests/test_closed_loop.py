@@ -1,4 +1,4 @@
-"""The shipped policy in the kitchen: it solves tasks from camera images and follows the instruction."""
+"""The shipped policy in the kitchen: it solves tasks from images, and follows the instruction and a cue."""
 
 from pathlib import Path
 
@@ -8,6 +8,7 @@ import pytest
 from ttm.policy import PolicyRunner
 from ttm.policy.spec import default_checkpoint
 from ttm.sim import KitchenEnv
+from ttm.sim.environment import EXECUTED
 from ttm.sim.kitchen.objects import OBJECTS
 from ttm.sim.kitchen.scene import COUNTER_TOP_Z_M
 from ttm.sim.kitchen.spec import SPEC
@@ -15,7 +16,8 @@ from ttm.sim.tasks.motions import LIFT_M
 from ttm.sim.tasks.table import SKILL_NAMES
 
 FIRST_SEED = 700_000
-"""No training and no evaluation reported in the README used these initial states."""
+"""No training and no evaluation reported in a README used these initial states."""
+MEMORY_TASKS, GAP = ("side_shown", "take_back"), 15
 
 
 @pytest.fixture(scope="module")
@@ -78,6 +80,40 @@ def test_a_respawned_policy_continues_in_mid_episode(env, runner):
         action = runner.step(observation).values
         assert np.array_equal(action, respawned.step(observation).values)
         observation, *_ = env.step(action)
+
+
+def choices(env, runner, task, *, erase):
+    """Return what the policy chose for each cue of one state. erase: empty the memory at "go"."""
+    env.reset(seed=FIRST_SEED, options={"task": task, "gap": GAP})
+    found = {}
+    for cue in env.world.start.choices:
+        observation, info = env.reset(
+            seed=FIRST_SEED, options={"task": task, "gap": GAP, "right_choice": cue}
+        )
+        runner.reset(info["instruction"])
+        over = went = False
+        while not over and info["choice"] is None:
+            if erase and info["go"] and not went:
+                runner.reset(info["instruction"])
+            went = info["go"]
+            action = runner.step(observation)
+            observation, _, terminated, truncated, info = env.step(action.values)
+            runner.executed(info[EXECUTED])
+            over = terminated or truncated
+        found[cue] = info["choice"]
+    return found
+
+
+@pytest.mark.parametrize("task", MEMORY_TASKS)
+def test_the_choice_follows_the_cue_and_not_the_state(env, runner, task):
+    found = choices(env, runner, task, erase=False)
+    assert len(found) == 3
+    assert [cue for cue, choice in found.items() if choice == cue] == list(found)
+
+
+@pytest.mark.parametrize("task", MEMORY_TASKS)
+def test_with_the_memory_erased_at_go_every_cue_leads_to_the_same_choice(env, runner, task):
+    assert len(set(choices(env, runner, task, erase=True).values())) == 1
 
 
 def test_the_shipped_checkpoint_is_small_enough_to_ship():

@@ -7,9 +7,12 @@ import re
 import shlex
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
+
+from ttm.policy import PolicyRunner
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = sorted(
@@ -127,9 +130,9 @@ def test_the_cells_of_the_notebook_run(
     """In their order, with smaller numbers; a notebook in the repository holds no outputs."""
     pyplot = pytest.importorskip("matplotlib.pyplot")
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(
-        "ttm.sim.kitchen_env.KitchenEnv.render_px", 120
-    )  # films take longest to draw
+    monkeypatch.setattr("ttm.sim.kitchen_env.KitchenEnv.render_px", 120)
+    monkeypatch.setattr("ttm.sim.tasks.task.Task.max_ticks", 40)
+    monkeypatch.setattr("ttm.sim.actors.PolicyRunner", partial(PolicyRunner, engine="torch"))
     notebook = json.loads((ROOT / "training" / "first_steps.ipynb").read_text())
     names: dict[str, object] = {}
     for cell in notebook["cells"]:

@@ -18,10 +18,7 @@ SPEC = PolicySpec(
     proprioception=(
         ProprioceptionSpec("joints", ("shoulder (rad)", "elbow (rad)", "wrist (rad)")),
     ),
-    actions=(
-        ActionPart("arm", 3, "m", low=-0.1, high=0.1),
-        ActionPart("gripper", 1, "", "binary"),
-    ),
+    actions=(ActionPart("arm", 3, "m", low=-0.1, high=0.1), ActionPart("gripper", 1, "", "binary")),
     rate_hz=5.0,
 )
 """Two cameras of different sizes, one vector, one continuous and one binary action part."""

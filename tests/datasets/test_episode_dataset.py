@@ -232,11 +232,7 @@ def test_a_truncated_file_is_named_with_the_remedy(tmp_path, record):
         ("actions", None, "actions is missing"),
         ("obs/head", None, "obs/head is missing"),
         ("obs/joints", np.zeros((5, 3), np.float32), "obs/joints has 5 ticks, actions 6"),
-        (
-            "obs/joints",
-            np.zeros((6, 2), np.float32),
-            r"obs/joints has shape \(6, 2\), not \(T, 3",
-        ),
+        ("obs/joints", np.zeros((6, 2), np.float32), r"obs/joints has shape \(6, 2\), not \(T, 3"),
     ],
 )
 def test_an_episode_that_is_not_whole_is_refused(tmp_path, record, key, value, message):

@@ -3,12 +3,25 @@
 from __future__ import annotations
 
 import socket
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 import pytest
 
-from ttm.policy import UserError, embed_instruction
+from ttm.policy import UserError, embed_instruction, language
 from ttm.policy.language import EMBEDDING_SIZE, not_trained_on
+
+
+@pytest.fixture(autouse=True)
+def _real(
+    load_sentence_model: Callable[[str], Any], monkeypatch: pytest.MonkeyPatch
+) -> Iterator[None]:
+    """What is cached of the tests' own stand-in is no embedding of the model, nor the reverse."""
+    monkeypatch.setattr(language, "_sentence_model", load_sentence_model)
+    embed_instruction.cache_clear()
+    yield
+    embed_instruction.cache_clear()
 
 
 def test_embeds_without_a_network(monkeypatch: pytest.MonkeyPatch) -> None:

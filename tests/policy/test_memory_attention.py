@@ -287,10 +287,7 @@ def test_erase_and_add_has_slots_and_no_write_attention(
     assert attention.slots.shape[1] == MEMORY
     np.testing.assert_allclose(attention.slots.sum(axis=1), 1, atol=1e-6)
     assert attention.shares("read")["memory"] > 0
-    for ask in (
-        lambda: attention.shares("write"),
-        lambda: attention.image_map("head", "write"),
-    ):
+    for ask in (lambda: attention.shares("write"), lambda: attention.image_map("head", "write")):
         with pytest.raises(UserError, match="erase-and-add"):
             ask()
 

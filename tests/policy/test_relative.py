@@ -232,12 +232,7 @@ def test_a_part_has_one_reference(spec: PolicySpec) -> None:
     ],
 )
 def test_a_difference_of_rotations_is_refused(
-    spec: PolicySpec,
-    part: str,
-    unit: str,
-    vector: str,
-    labels: tuple[str, ...],
-    is_rotation: bool,
+    spec: PolicySpec, part: str, unit: str, vector: str, labels: tuple[str, ...], is_rotation: bool
 ) -> None:
     turning = replace(
         spec,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from copy import copy
 from dataclasses import replace
 from itertools import pairwise, product
 from pathlib import Path
@@ -66,11 +67,7 @@ def kind(request: pytest.FixtureRequest) -> Kind:
 
 @pytest.fixture
 def runner(
-    kind: Kind,
-    spec: PolicySpec,
-    config: PolicyConfig,
-    embedding: np.ndarray,
-    made: Runners,
+    kind: Kind, spec: PolicySpec, config: PolicyConfig, embedding: np.ndarray, made: Runners
 ) -> PolicyRunner:
     if kind not in made:
         engine, core, chunk, execution = kind
@@ -268,11 +265,16 @@ def test_an_embedding_of_another_size_is_refused_and_changes_nothing(
 def test_a_respawned_runner_goes_on_bit_for_bit(
     runner: PolicyRunner, kind: Kind, observe: Observe
 ) -> None:
+    """What OpenVINO compiles anew is the same: one core shows it, as that takes longer than all else."""
     for i in range(4):
         runner.step(observe(i))
     saved = snapshot_to_bytes(runner.snapshot())
     expected = [runner.step(observe(i)).probabilities for i in range(4, 8)]
-    other = PolicyRunner(runner.policy, engine=kind[0], execution=kind[3])  # as in a new process
+    if kind[:2] == ("openvino", "transformer") or kind[0] == "torch":
+        other = PolicyRunner(runner.policy, engine=kind[0], execution=kind[3])
+    else:
+        (other := copy(runner)).reset("close the drawer", embedding=np.ones(384, np.float32))
+        other.step(observe(9))
     other.restore(snapshot_from_bytes(saved))
     assert (other.tick, other.instruction) == (4, "open the drawer")
     assert np.array_equal(expected, [other.step(observe(i)).probabilities for i in range(4, 8)])
@@ -461,11 +463,7 @@ LONGEST_DELAY_S = 0.4
 
 @pytest.fixture
 def told(spec: PolicySpec, config: PolicyConfig) -> Policy:
-    policy = Policy(spec, replace(config, longest_delay_s=LONGEST_DELAY_S))
-    with torch.no_grad():
-        for parameter in policy.parameters():
-            parameter.add_(torch.randn_like(parameter) * 0.1)
-    return policy
+    return stirred(Policy(spec, replace(config, longest_delay_s=LONGEST_DELAY_S)))
 
 
 def actions_for(

@@ -110,10 +110,7 @@ def test_impossible_settings_are_named(change: dict[str, str], message: str) -> 
 def test_weights_of_another_network_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "weights.safetensors"
     save_file(EfficientNet.from_name("efficientnet-b0", include_top=False).state_dict(), path)
-    with pytest.raises(
-        UserError,
-        match=r"do not fit [^\n]*: Unexpected key[^\n]*; give weights",
-    ):
+    with pytest.raises(UserError, match=r"do not fit [^\n]*: Unexpected key[^\n]*; give weights"):
         film_efficientnet(replace(SMALL, weights=str(path)), 8, (32, 32))
 
 

@@ -224,10 +224,7 @@ def test_a_given_clock_stands_above_the_parameter_file_and_the_default_below(
     path = tmp_path / "mine.yaml"
     path.write_text(yaml.safe_dump({"/**": {"ros__parameters": {"use_sim_time": True}}}))
     file = f"params_file:={path}"
-    for typed, expected in (
-        ((), [False, True]),
-        (("use_sim_time:=false",), [False, True, False]),
-    ):
+    for typed, expected in (((), [False, True]), (("use_sim_time:=false",), [False, True, False])):
         files = _parameters(_run(name, file, *typed)[node])
         assert [values["use_sim_time"] for values in files] == expected
 
@@ -258,9 +255,7 @@ def test_record_starts_what_a_person_drives_by() -> None:
     assert all(node["on_exit"].kind == "Shutdown" for node in nodes.values())
 
 
-def test_record_in_simulation_has_a_page_a_person_and_time_of_the_simulator(
-    tmp_path: Path,
-) -> None:
+def test_record_in_simulation_has_a_page_a_person_and_time_of_the_simulator(tmp_path: Path) -> None:
     (tmp_path / "episode_00004.hdf5").touch()
     nodes = _run("record", "sim:=true", "instruction:=wave", f"folder:={tmp_path}")
     assert set(nodes) == {"recorder_node", "web_node", "sim_node"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -27,21 +28,31 @@ def _importable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", f"{folder}:{os.environ.get('PYTHONPATH', '')}")
 
 
-@pytest.mark.parametrize("probe", ["live", "erase"])
-def test_in_lockstep_the_outcomes_are_those_in_process(tmp_path: Path, probe: Any) -> None:
+def test_in_lockstep_actions_and_outcomes_are_those_in_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a memory that is left alone until "go", and then erased."""
     command = RobotCommand(
-        sim=True, actor=ACTOR, task="side_shown", gap=1, probe=probe, seed=3, episodes=2,
+        sim=True, actor=ACTOR, task="side_shown", gap=1, probe="erase", seed=3, episodes=2,
         max_ticks=TICKS, out=tmp_path, **PATIENT,
     )  # fmt: skip
     assert command.run() == 0
-    there = load_evaluation(tmp_path)
+    there, acted = load_evaluation(tmp_path), []
+    own = import_module("own_policy").OwnPolicy
+    act = own.act
+    noted = lambda *given: (acted.append(act(*given)), acted[-1])[1]  # noqa: E731
+    monkeypatch.setattr(own, "act", noted)
     here = evaluate(
-        tasks="side_shown", actor=ACTOR, condition=Condition(1, probe), first_seed=3, episodes=2,
+        tasks="side_shown", actor=ACTOR, condition=Condition(1, "erase"), first_seed=3, episodes=2,
         max_ticks=TICKS, videos=0,
     )  # fmt: skip
     assert there.tasks == here.tasks
     assert there.condition == here.condition
     with np.load(tmp_path / "actions.npz") as actions:
+        sent = np.concatenate([actions["seed_3"], actions["seed_4"]])
+        assert np.array_equal(
+            sent[:, :6], np.stack(acted)[:, :6]
+        )  # the arm's, which are not rounded
         assert np.ptp(actions["seed_3"], axis=0).any()
 
 

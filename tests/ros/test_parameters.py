@@ -85,9 +85,7 @@ def test_ranges_arrive_as_they_are_declared(kind: type[NodeParameters]) -> None:
 
 
 @pytest.mark.parametrize("kind", NODES)
-def test_help_texts_are_whole_sentences_and_numbers_have_ranges(
-    kind: type[NodeParameters],
-) -> None:
+def test_help_texts_are_whole_sentences_and_numbers_have_ranges(kind: type[NodeParameters]) -> None:
     for parameter in parameters_of(kind):
         assert re.fullmatch(r"[A-Z].*\.", parameter.about.help), parameter.name
         if parameter.type in (int, float):

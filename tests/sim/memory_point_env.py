@@ -19,7 +19,7 @@ COLOURS = {"red": RED, "blue": BLUE}
 SIDES_M = {"red": -1.0, "blue": 1.0}
 CHOICE_M = 0.25
 """The side is chosen for good at so many metres from the middle."""
-TICK_LIMIT = 60
+TICK_LIMIT = 30
 
 
 class WaitingExpert(PointExpert):

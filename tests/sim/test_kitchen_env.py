@@ -4,17 +4,10 @@ import numpy as np
 import pytest
 
 from ttm.policy import UserError
-from ttm.sim import TASK_NAMES, KitchenEnv
+from ttm.sim import TASK_NAMES
 from ttm.sim.kitchen.scene import DRAWER_Z_M
 from ttm.sim.kitchen.spec import SPEC
 from ttm.sim.kitchen_env import HOLD_TICKS
-
-
-@pytest.fixture(scope="module")
-def env():
-    made = KitchenEnv()
-    yield made
-    made.close()
 
 
 def command(**parts):

@@ -3,15 +3,8 @@
 import numpy as np
 import pytest
 
-from ttm.sim import TASK_NAMES, KitchenEnv
+from ttm.sim import TASK_NAMES
 from ttm.sim.kitchen.spec import SPEC
-
-
-@pytest.fixture(scope="module")
-def env():
-    made = KitchenEnv()
-    yield made
-    made.close()
 
 
 def run(env, disturb=lambda tick, action: action):
@@ -29,7 +22,7 @@ def run(env, disturb=lambda tick, action: action):
 
 # What is dropped in `take_back` falls to the floor, where no expert reaches it.
 @pytest.mark.parametrize("task", [name for name in TASK_NAMES if name != "take_back"])
-def test_expert_recovers_from_a_push_and_a_lost_grip(env, task):
+def test_expert_recovers_from_a_push_and_a_lost_grip(blind, task):
     rng = np.random.default_rng(0)
 
     def disturb(tick, action):
@@ -41,14 +34,14 @@ def test_expert_recovers_from_a_push_and_a_lost_grip(env, task):
             action[SPEC.action_slices["gripper"]] = 1.0
         return action
 
-    env.reset(seed=7, options={"task": task})
-    assert run(env, disturb)
+    blind.reset(seed=7, options={"task": task})
+    assert run(blind, disturb)
 
 
-def test_expert_says_terminate_only_after_success(env):
-    env.reset(seed=0, options={"task": "pick"})
-    expert = env.expert()
+def test_expert_says_terminate_only_after_success(blind):
+    blind.reset(seed=0, options={"task": "pick"})
+    expert = blind.expert()
     where = SPEC.action_slices["terminate"]
     assert expert.action()[where] == 0
-    assert run(env)
+    assert run(blind)
     assert expert.action()[where] == 1

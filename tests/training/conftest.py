@@ -119,13 +119,7 @@ def trained(episodes: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def short_training(episodes: Path, out: Path) -> TrainCommand:
     return TrainCommand(
-        data=(str(episodes),),
-        out=out,
-        steps=2,
-        window=3,
-        batch_size=2,
-        validations=1,
-        threads=1,
+        data=(str(episodes),), out=out, steps=2, window=3, batch_size=2, validations=1, threads=1
     )
 
 

@@ -9,12 +9,7 @@ import numpy as np
 import pytest
 
 from ttm.datasets import check_dataset, open_dataset
-from ttm.datasets.tools.arrange import (
-    DataSplitCommand,
-    Wanted,
-    merge_episodes,
-    split_episodes,
-)
+from ttm.datasets.tools.arrange import DataSplitCommand, Wanted, merge_episodes, split_episodes
 from ttm.policy import UserError
 from ttm.training.cli import main
 

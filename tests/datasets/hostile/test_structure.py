@@ -283,6 +283,7 @@ def test_no_text_of_a_file_is_a_command_of_the_terminal(small_file, tmp_path, ca
     for number, change in enumerate(changes):
         path = str(small_file(change, name=f"{number}.hdf5"))
         training = ["train", "--data", path, "--out", str(tmp_path / "run"), "--dry-run"]
+        training += ["--batch-size", "1"]
         converting = ["data", "convert", path, str(tmp_path / f"out_{number}")]
         for words in (["data", "show", path], ["data", "check", path], training, converting):
             assert main(words) in ((0, 2) if words is converting else (0, 1, 2))

@@ -155,10 +155,7 @@ def test_an_lstm_begins_by_keeping_what_it_has() -> None:
             CausalTransformerConfig(num_heads=3),
             "the causal Transformer has 3 heads, which do not divide",
         ),
-        (
-            CausalTransformerConfig(num_heads=8),
-            "8 heads have 1 channels each; give a num_heads",
-        ),
+        (CausalTransformerConfig(num_heads=8), "8 heads have 1 channels each; give a num_heads"),
         (FrameStackingConfig(num_heads=3), "has 3 heads, which do not divide the width 8"),
         (RecurrentTransformerConfig(num_heads=3), "has 3 heads, which do not divide the width 8"),
     ],

@@ -9,7 +9,7 @@ from itertools import pairwise, product
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 
 from ttm.policy import TemporalCore, UserError
@@ -24,7 +24,8 @@ from ttm.policy.cores.hourglass import (
     Valley,
     parse_hierarchy,
 )
-from ttm.policy.openvino_engine import CompiledModule
+from ttm.policy.engines import CoreTickModule
+from ttm.policy.openvino_engine import trace
 
 WIDTH, NUM_INPUTS = 8, 2
 SMALL = HourglassConfig(process_size=2, bottleneck=4, window=3, num_heads=2, mlp_size=8)
@@ -60,10 +61,7 @@ def valley_of(core: Hourglass) -> Valley:
         ({"window": 1}, "window is 1; give 2 or more"),
         ({"process_size": 0}, "process_size is 0; give 1 or more"),
         ({"num_heads": 3}, "the Hourglass has 3 heads, which do not divide the width 8"),
-        (
-            {"num_heads": 8, "position": "rotary"},
-            "not 1 of 8 channels; change num_heads",
-        ),
+        ({"num_heads": 8, "position": "rotary"}, "not 1 of 8 channels; change num_heads"),
     ],
 )
 def test_choices_that_do_not_exist_or_fit_are_told(values: dict[str, object], message: str) -> None:
@@ -134,18 +132,6 @@ def test_the_state_has_the_size_that_is_told(size: int) -> None:
     assert most == 4 * size + 3
 
 
-class Step(nn.Module):
-    """`step` with the tensors of the state in their order."""
-
-    def __init__(self, core: Hourglass) -> None:
-        super().__init__()
-        self.core, self.names = core, list(core.initial_state(1))
-
-    def forward(self, tokens: Tensor, *values: Tensor) -> tuple[Tensor, ...]:
-        outputs, state = self.core.step(tokens, dict(zip(self.names, values, strict=True)))
-        return outputs, *state.values()
-
-
 @torch.no_grad()
 @pytest.mark.parametrize(
     "config",
@@ -165,12 +151,12 @@ def test_a_step_has_no_branch_that_a_traced_copy_would_miss(config: HourglassCon
     core = made(config).float().eval().requires_grad_(False)
     state = core.initial_state(1)
     example = [torch.zeros(1, NUM_INPUTS, WIDTH), *state.values()]
-    compiled = CompiledModule(Step(copy.deepcopy(core)), example, threads=1)
+    traced = trace(CoreTickModule(copy.deepcopy(core), list(state)), example)
     for now in window(14)[0].float().unbind():
         outputs, after = core.step(now[None], state)
-        values = compiled(now[None], *state.values())
+        values = traced(now[None], *state.values())
         for value, expected in zip(values, [outputs, *after.values()], strict=True):
-            torch.testing.assert_close(value, expected, rtol=0, atol=1e-4)
+            torch.testing.assert_close(value, expected, rtol=0, atol=1e-5)
         state = after
 
 

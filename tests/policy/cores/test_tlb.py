@@ -258,10 +258,7 @@ def test_elements_that_are_cut_alike_equal_single_steps(taken: int, start: int |
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        (
-            {"cross_every": 3},
-            "cross_every is 3, more than the layers; give 2 or less",
-        ),
+        ({"cross_every": 3}, "cross_every is 3, more than the layers; give 2 or less"),
         ({"num_latents": 0}, "num_latents is 0; give 1 or more"),
         ({"chunk_size": 0}, "chunk_size is 0; give 1 or more"),
         ({"cross_every": 0}, "cross_every is 0; give 1 or more"),

@@ -159,10 +159,7 @@ def test_erase_add_follows_its_formula() -> None:
     expected = torch.empty_like(memory)
     for b in range(2):
         for i in range(M):
-            kept, added = (
-                torch.ones(D, dtype=torch.float64),
-                torch.zeros(D, dtype=torch.float64),
-            )
+            kept, added = (torch.ones(D, dtype=torch.float64), torch.zeros(D, dtype=torch.float64))
             for t in range(8):
                 kept = kept * (1 - weights[b, i, t] * erase[b, t])
                 added = added + (1 - weights[b, i, t] * add[b, t]) / 8
@@ -549,12 +546,7 @@ def test_a_write_of_the_inputs_alone_does_not_see_the_outputs() -> None:
 
 @pytest.mark.parametrize(
     ("changes", "message"),
-    [
-        (
-            {"write": "concatenate", "write_outputs": False},
-            "needs write_outputs=true",
-        ),
-    ],
+    [({"write": "concatenate", "write_outputs": False}, "needs write_outputs=true")],
 )
 def test_what_does_not_go_together_is_refused(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(UserError, match=message):

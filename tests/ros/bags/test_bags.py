@@ -24,10 +24,7 @@ from std_msgs.msg import Bool
 from ttm.datasets import open_dataset
 from ttm.policy import UserError
 from ttm.training.cli import main
-from ttm_policy.bags.read import (
-    BagOptions,
-    convert_bags,
-)
+from ttm_policy.bags.read import BagOptions, convert_bags
 from ttm_policy.contract import load_contract
 from ttm_policy.messages import ns_to_stamp
 from ttm_policy.parameters import RecorderParameters

@@ -21,15 +21,8 @@ from rosbags.typesys import Stores, get_typestore
 from ttm.datasets import EpisodeDataset, EpisodeWriter, open_dataset
 from ttm.policy import ActionPart, CameraSpec, PolicySpec, ProprioceptionSpec, UserError
 from ttm.training.cli import main
-from ttm_policy.bags.read import (
-    BagOptions,
-    convert_bags,
-)
-from ttm_policy.bags.write import (
-    WriteOptions,
-    tick_stamps,
-    write_bags,
-)
+from ttm_policy.bags.read import BagOptions, convert_bags
+from ttm_policy.bags.write import WriteOptions, tick_stamps, write_bags
 
 SPEC = PolicySpec(
     robot="cart",

@@ -34,12 +34,7 @@ def drop(path: str) -> Change:
 
 
 def workspace(**change: Any) -> Change:
-    box = {
-        "action": "arm_translation",
-        "position": "ee_pose",
-        "min": [0, -1, 0],
-        "max": [1, 1, 2],
-    }
+    box = {"action": "arm_translation", "position": "ee_pose", "min": [0, -1, 0], "max": [1, 1, 2]}
     return put("workspace", box | change)
 
 

@@ -57,11 +57,7 @@ DRIVES_S = 0.5
 """A robot drives that was commanded to move so short ago."""
 ENDS_S = 10.0
 """The longest wait for a node to end, or for a page."""
-ASKS = {
-    **REMEDIES,
-    "standing still": "reset_memory",
-    "waiting for an instruction": "reset_memory",
-}
+ASKS = {**REMEDIES, "standing still": "reset_memory", "waiting for an instruction": "reset_memory"}
 """What the message of a node says that does not drive -> the service that lets it."""
 TRANSITIONS = {"inactive": 3, "not configured": 1}
 

@@ -31,13 +31,7 @@ from typing import Any, Protocol
 import numpy as np
 import rclpy
 from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus
-from failing_robot import (
-    FAULTS,
-    FailingRobot,
-    Spinning,
-    command_of_another,
-    made_up_observation,
-)
+from failing_robot import FAULTS, FailingRobot, Spinning, command_of_another, made_up_observation
 from geometry_msgs.msg import TwistStamped
 from lifecycle_msgs.srv import ChangeState
 from node_process import NodeProcess

@@ -312,10 +312,7 @@ def test_a_computer_whose_clock_is_set_ends_the_episode(
 
 def test_wrong_parameters_are_one_line(start_node: Any, tmp_path: Path) -> None:
     for parameters, message in (
-        (
-            {"contract": str(default_contract())},
-            "no control rate is known; set rate_hz",
-        ),
+        ({"contract": str(default_contract())}, "no control rate is known; set rate_hz"),
         ({"contract": str(default_contract()), "rate_hz": 5.0}, "its values are 11"),
         ({"rate_hz": 10.0, "spec": "shipped"}, "shipped says 5 Hz, but the rate is 10"),
         ({"rate_hz": 5.0, "contract": str(tmp_path / "none.yaml")}, "no contract at"),

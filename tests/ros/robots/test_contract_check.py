@@ -133,8 +133,7 @@ def test_joints_that_stay_away_are_not_hidden_by_others(start_robot: Any, config
     robot = start_robot("turtlebot_arm")
     robot.silent.add("joint1")  # the wheels' joints go on
     expected = _has(
-        "WRONG  joint_states",
-        "joint 'joint1' is not in joint_states, which has: wheel_left_joint",
+        "WRONG  joint_states", "joint 'joint1' is not in joint_states, which has: wheel_left_joint"
     )
     assert _check_until(expected, config / "turtlebot_arm.yaml")[0] == 1
 

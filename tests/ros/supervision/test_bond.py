@@ -94,10 +94,7 @@ def ros() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("ros")
-@pytest.mark.parametrize(
-    ("kind", "part"),
-    [(PolicyNode, "_session"), (RecorderNode, "recorder")],
-)
+@pytest.mark.parametrize(("kind", "part"), [(PolicyNode, "_session"), (RecorderNode, "recorder")])
 @pytest.mark.parametrize("end", ["on_deactivate", "on_shutdown", "on_error"])
 def test_the_bond_lasts_from_activation_to_deactivation(
     kind: Any, part: str, end: str, monkeypatch: pytest.MonkeyPatch

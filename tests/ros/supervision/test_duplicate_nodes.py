@@ -11,11 +11,7 @@ from ttm_policy.programs import warn_of_duplicates
 
 @pytest.mark.parametrize(
     ("others", "told"),
-    [
-        ([], 0),
-        ([("policy_node", "/left"), ("recorder_node", "/")], 0),
-        ([("policy_node", "/")], 1),
-    ],
+    [([], 0), ([("policy_node", "/left"), ("recorder_node", "/")], 0), ([("policy_node", "/")], 1)],
 )
 def test_a_node_warns_once_of_another_with_its_name(
     others: list[tuple[str, str]], told: int

@@ -166,7 +166,7 @@ def test_a_task_of_one_cue_has_no_donor(env: Env, monkeypatch: pytest.MonkeyPatc
 
 
 def test_an_episode_that_ends_before_go_is_an_error(env: Env) -> None:
-    with pytest.raises(UserError, match=r"ended after 60 ticks, before the robot could act"):
+    with pytest.raises(UserError, match=r"ended after 30 ticks, before the robot could act"):
         PROBES["freeze"](trial(env, "freeze", gap=100))
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import closing
 
 import mujoco
@@ -20,12 +20,6 @@ from ttm.sim.tasks.table import MEMORY_NAMES
 HEAD, WRIST = fetch.SCENE_PREFIX + fetch.HEAD_CAMERA, fetch.SCENE_PREFIX + fetch.WRIST_CAMERA
 GAP = 4
 ACTING_TICKS = 8
-
-
-@pytest.fixture(scope="module")
-def env() -> Iterator[KitchenEnv]:
-    with closing(KitchenEnv()) as made:
-        yield made
 
 
 @pytest.fixture

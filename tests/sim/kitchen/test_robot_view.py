@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -18,15 +17,13 @@ from ttm.sim.kitchen import fetch
 Matrix = np.ndarray
 
 
-@pytest.fixture(scope="module")
-def env() -> Iterator[KitchenEnv]:
+@pytest.fixture
+def env(kitchen: KitchenEnv) -> KitchenEnv:
     """An episode in which base, arm and gripper have moved."""
-    env = KitchenEnv()
-    env.reset(seed=3, options={"task": "pick"})
+    kitchen.reset(seed=3, options={"task": "pick"})
     for _ in range(2):
-        env.step(np.array([0.04, -0.03, 0.02, 0.1, 0.05, -0.1, 0, 0.3, 0.5, 0], np.float32))
-    yield env
-    env.close()
+        kitchen.step(np.array([0.04, -0.03, 0.02, 0.1, 0.05, -0.1, 0, 0.3, 0.5, 0], np.float32))
+    return kitchen
 
 
 def _matrix(pose: Pose) -> Matrix:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from itertools import combinations, pairwise
 from typing import Any
 
@@ -22,13 +21,6 @@ SEEN = ("camera", "light", "hue", "noise", "texture")
 ALL = (*SEEN, "pause", "rate", "decoy", "words", "clutter", "start", "physics", "latency", "frames")
 FRAMES = ("head", "wrist")
 FIELDS = ("geom_", "body_", "dof_", "mat_", "cam_", "light_")
-
-
-@pytest.fixture(scope="module")
-def env() -> Iterator[KitchenEnv]:
-    made = KitchenEnv()
-    yield made
-    made.close()
 
 
 def drive(

@@ -49,10 +49,7 @@ def test_torch_has_its_threads_again_after_a_worker_that_cannot_be_made(
     adder: ModuleType, tmp_path: Path
 ) -> None:
     torch.set_num_threads(2)
-    with (
-        pytest.raises(FileNotFoundError),
-        WorkerPool(adder.Adder, (tmp_path / "none",), workers=1),
-    ):
+    with pytest.raises(FileNotFoundError), WorkerPool(adder.Adder, (tmp_path / "none",), workers=1):
         pass
     assert torch.get_num_threads() == 2
 

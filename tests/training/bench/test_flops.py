@@ -20,15 +20,7 @@ from ttm.policy.cores.hourglass import HourglassConfig, parse_hierarchy
 from ttm.policy.cores.registry import CORES, CoreEntry
 from ttm.training.bench import flops
 from ttm.training.bench.common import ELEMENTWISE, aten, counted_flops, counted_step
-from ttm.training.bench.flops import (
-    FEW,
-    MANY,
-    MIXER,
-    UNIT,
-    WIDTH,
-    BenchFlopsCommand,
-    paper_tables,
-)
+from ttm.training.bench.flops import FEW, MANY, MIXER, UNIT, WIDTH, BenchFlopsCommand, paper_tables
 
 RESULTS = Path(__file__).resolve().parents[3] / "training" / "bench" / "results"
 

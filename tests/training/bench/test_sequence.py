@@ -205,15 +205,7 @@ def test_the_command_prints_both_tables_and_writes_json(
     assert main(["bench", "sequence", "--seeds", "3", "4", "--json", str(path)]) == 0
     assert torch.get_num_threads() == 2
     printed = capsys.readouterr().out
-    for text in (
-        PLAIN,
-        "TLB, K = 4",
-        nested,
-        "2+2",
-        "seed 3",
-        "seed 4",
-        "12 ticks, batch 1",
-    ):
+    for text in (PLAIN, "TLB, K = 4", nested, "2+2", "seed 3", "seed 4", "12 ticks, batch 1"):
         assert text in printed
     figures = json.loads(path.read_text())
     assert [row["name"] for row in figures["cost"]] == [PLAIN, "TLB, K = 4", "1@1 1@2 1@1", nested]

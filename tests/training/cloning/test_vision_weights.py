@@ -13,14 +13,7 @@ from efficientnet_pytorch import EfficientNet
 from rich.console import Console
 
 from ttm.datasets import EpisodeWriter
-from ttm.policy import (
-    PRESETS,
-    ActionPart,
-    CameraSpec,
-    PolicySpec,
-    UserError,
-    load_checkpoint,
-)
+from ttm.policy import PRESETS, ActionPart, CameraSpec, PolicySpec, UserError, load_checkpoint
 from ttm.policy.spec import SHIPPED_CHECKPOINT
 from ttm.training.network import chosen_network
 from ttm.training.options import TrainOptions

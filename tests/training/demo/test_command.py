@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
-from ttm.policy import PRESETS, Policy, UserError, load_checkpoint, save_checkpoint
-from ttm.sim import KitchenEnv, load_evaluation
+from ttm.policy import PRESETS, Policy, PolicyRunner, UserError, load_checkpoint, save_checkpoint
+from ttm.sim import KitchenEnv, actors, load_evaluation
 from ttm.sim.kitchen.spec import SPEC
 from ttm.sim.tasks.table import instructions_of
+from ttm.training import demo
 from ttm.training.demo import Demo, DemoCommand, Steps
 
 
@@ -35,15 +37,13 @@ def smallest(start: Path | str, out: Path) -> DemoCommand:
 
 
 def test_demo_goes_all_the_way(
-    start: Path,
-    tmp_path: Path,
-    capfd: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
+    start: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("rclpy")
-    monkeypatch.setattr(
-        KitchenEnv, "render_px", 120
-    )  # of films; to draw them takes longer than all else
+    monkeypatch.setattr(KitchenEnv, "render_px", 120)  # of films; the robot's are large
+    # To convert each of its policies to OpenVINO takes longer than to run it, in process and over ROS.
+    monkeypatch.setattr(actors, "PolicyRunner", partial(PolicyRunner, engine="torch"))
+    monkeypatch.setattr(demo, "PATIENCE", demo.PATIENCE.replace("}", ", engine: torch}"))
     out = tmp_path / "out"
     assert smallest(start, out).run() == 0
     printed = capfd.readouterr().out

@@ -19,12 +19,7 @@ from ttm.training.robot.robot import (
     read_options,
 )
 from ttm.training.robot.tools import DataBagsCommand
-from ttm_policy.parameters import (
-    NodeParameters,
-    PolicyParameters,
-    SimParameters,
-    parameters_of,
-)
+from ttm_policy.parameters import NodeParameters, PolicyParameters, SimParameters, parameters_of
 
 KINDS = [PolicyParameters, SimParameters]
 

@@ -5,7 +5,6 @@ And that its controls do not: with the cue left on, the answer can be seen at "g
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from itertools import combinations
 from typing import Any
 
@@ -17,13 +16,6 @@ from ttm.sim.kitchen.spec import SPEC
 from ttm.sim.tasks.table import MEMORY_NAMES
 
 Observation = dict[str, np.ndarray]
-
-
-@pytest.fixture(scope="module")
-def env() -> Iterator[KitchenEnv]:
-    made = KitchenEnv()
-    yield made
-    made.close()
 
 
 def choices_of(env: KitchenEnv, task: str, seed: int) -> tuple[str, ...]:

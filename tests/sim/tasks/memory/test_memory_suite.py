@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -22,19 +21,9 @@ CONTENT = ("colour_shown", "shape_shown", "sequence")
 EXPERT_SEEDS = range(8)
 
 
-class Blind(KitchenEnv):
-    """The kitchen without rendering, for what looks at the simulator's state alone."""
-
-    def observe(self) -> dict[str, np.ndarray]:
-        """Return nothing."""
-        return {}
-
-
-@pytest.fixture(scope="module")
-def env() -> Iterator[KitchenEnv]:
-    made = Blind()
-    yield made
-    made.close()
+@pytest.fixture
+def env(blind: KitchenEnv) -> KitchenEnv:
+    return blind
 
 
 def run_expert(env: KitchenEnv, believed: str | None = None) -> list[dict[str, Any]]:

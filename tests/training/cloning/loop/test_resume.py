@@ -39,13 +39,7 @@ def test_a_resumed_training_equals_an_unbroken_one(tmp_path: Path) -> None:
     unbroken.steps(0, 5)
     first.steps(0, 2)
     progress = TrainingProgress(step=2, elapsed_s=3.5, validations=1, best_error=0.25, best_step=1)
-    save_resume(
-        tmp_path / "state.safetensors",
-        progress,
-        {},
-        first.models,
-        first.optimizer,
-    )
+    save_resume(tmp_path / "state.safetensors", progress, {}, first.models, first.optimizer)
     loaded = load_resume(tmp_path / "state.safetensors", second.models, second.optimizer)
     second.average.updates = loaded.step
     second.steps(loaded.step, 5)

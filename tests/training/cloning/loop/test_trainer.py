@@ -77,9 +77,7 @@ def test_early_stopping_needs_held_out_episodes(command: Make, episodes: Path) -
 
 
 def test_the_statistics_of_batch_norm_are_found_once_for_what_is_saved(
-    command: Make,
-    interrupted: Callable[[TrainCommand, int], None],
-    monkeypatch: pytest.MonkeyPatch,
+    command: Make, interrupted: Callable[[TrainCommand, int], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     steps: list[int] = []
     monkeypatch.setattr(Trainer, "calibrate", lambda self: steps.append(self.progress.step))

@@ -89,11 +89,7 @@ def test_two_processes_train_what_one_does(
 FROZEN = {"window": "episode", "freeze_vision": True, "recall_weight": 2.0}
 
 
-@pytest.mark.parametrize(
-    "options",
-    [{"memory": "carry"}, FROZEN],
-    ids=["carry", "frozen-recall"],
-)
+@pytest.mark.parametrize("options", [{"memory": "carry"}, FROZEN], ids=["carry", "frozen-recall"])
 def test_shares_and_parts_of_a_batch_add_up_to_it(
     command: Make,
     with_batch_norm: Path,

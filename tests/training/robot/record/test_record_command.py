@@ -32,9 +32,7 @@ WAIT_S = 180.0
 
 
 @pytest.mark.parametrize("kind", [RecorderParameters, TeleopParameters, WebParameters])
-def test_every_parameter_is_an_option_or_has_a_reason_not_to_be(
-    kind: type[NodeParameters],
-) -> None:
+def test_every_parameter_is_an_option_or_has_a_reason_not_to_be(kind: type[NodeParameters]) -> None:
     options = {item.name for item in fields(RecordCommand)}
     names = {parameter.name for parameter in parameters_of(kind)}
     left_out = set(WITHOUT_OPTION[kind])

@@ -248,12 +248,7 @@ def test_the_command_compares_cores_and_writes_json(
     options = ["--core", "tlb", "transformer", "--seeds", "0", "1", *QUICK, "--json", str(path)]
     assert cli.main(["study", "listops", *options]) == 0
     printed = capsys.readouterr()
-    for text in (
-        "not comparable with published",
-        "36.37 %",
-        "[M",
-        "guess",
-    ):
+    for text in ("not comparable with published", "36.37 %", "[M", "guess"):
         assert text in printed.out
     assert "transformer, seed 1: 2 of 2 steps" in printed.err
     figures = json.loads(path.read_text())

@@ -15,12 +15,7 @@ pytest.importorskip("minigrid")
 
 from ttm.sim.results import Rate
 from ttm.training.console import write_given
-from ttm.training.study.minigrid_study import (
-    ActingResult,
-    CoreResult,
-    draw_panels,
-    panels_of,
-)
+from ttm.training.study.minigrid_study import ActingResult, CoreResult, draw_panels, panels_of
 
 PANELS = {
     "best": {"tlb": Rate(7, 8), "none": Rate(2, 8)},

@@ -30,12 +30,7 @@ from ttm.training.study.minigrid import (
     record,
     roll_out,
 )
-from ttm.training.study.minigrid_study import (
-    ActingResult,
-    CoreResult,
-    equal_core,
-    load_result,
-)
+from ttm.training.study.minigrid_study import ActingResult, CoreResult, equal_core, load_result
 
 SMALL = StudyBabyaiCommand("GoToLocalS5N2")
 WIDTH = 16

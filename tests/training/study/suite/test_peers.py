@@ -128,10 +128,7 @@ def test_a_training_that_is_cut_begins_anew(
 
 @pytest.mark.parametrize("code", [-signal.SIGXCPU, -signal.SIGKILL, 1])
 def test_a_training_may_end_at_the_limit_but_not_by_an_error(
-    command: Make,
-    trained: list[Sequence[str]],
-    monkeypatch: pytest.MonkeyPatch,
-    code: int,
+    command: Make, trained: list[Sequence[str]], monkeypatch: pytest.MonkeyPatch, code: int
 ) -> None:
     study, whole = command(task=("touch",), policy=("ours",)), peers.run_limited
 

@@ -49,12 +49,7 @@ TRAININGS = [
     Training(variant, seed, {"kind": "ttm"}, 100, 200, 60, minutes, 0.25)
     for variant, seed, minutes in (("none", 0, 1.0), ("ours", 0, 2.0), ("ours", 1, 4.0))
 ]
-SETTINGS = {
-    "steps": 60,
-    "minutes": None,
-    "batch_size": 16,
-    "recall_weight": 2.0,
-}
+SETTINGS = {"steps": 60, "minutes": None, "batch_size": 16, "recall_weight": 2.0}
 FIGURES = Figures(SETTINGS, TRAININGS, CHOICES)
 
 

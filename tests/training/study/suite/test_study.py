@@ -17,12 +17,7 @@ from ttm.sim import Evaluation
 from ttm.sim.condition import Condition
 from ttm.training.frozen_vision import MapStore
 from ttm.training.study import suite as pieces
-from ttm.training.study.suite import (
-    Cost,
-    RunFolder,
-    StudySuiteCommand,
-    collect_figures,
-)
+from ttm.training.study.suite import Cost, RunFolder, StudySuiteCommand, collect_figures
 from ttm.training.study.suite_report import OURS, Figures
 from ttm.training.trainer import Trainer
 
