@@ -131,8 +131,8 @@ class ContentMemory(nn.Module):
     """Keep the last J things that a camera has shown and shows no more, and find them where they are now.
 
     Ours. A frame is P cells of the first layer of vision, c_p, with C normalised channels, each with its
-    position beside it, x_p = [c_p ‖ pos_p]. Each cell has a logit, l_p, for that what is seen there will
-    be gone (`ttm.training.losses.learn_memory`). At each tick
+    position beside it, x_p = [c_p ‖ pos_p]. Each cell has a logit, l_p, for that what is seen there, alone
+    or among others in the frame, will be gone (`ttm.training.losses.learn_memory`). At each tick
 
         now = sum over p of softmax_p(l_p) x_p                       TokenLearner (Ryoo et al. 2021)
         open = max_p l_p > 0                                         the write, where it is true:
@@ -164,7 +164,7 @@ class ContentMemory(nn.Module):
         # No `Mlp`: oneDNN is slow at gradients of weights so small over so many cells.
         self.of_cell = nn.Linear(channels, HIDDEN)
         self.of_position = nn.Linear(POSITION, HIDDEN, bias=False)
-        self.of_frame = nn.Linear(channels, HIDDEN, bias=False)
+        self.of_frame = nn.Linear(HIDDEN, HIDDEN, bias=False)
         self.select = nn.Linear(HIDDEN, 1)
         nn.init.constant_(self.select.bias, -4.0)  # closed until it has learned
         for each in self.selector():
@@ -248,9 +248,10 @@ class ContentMemory(nn.Module):
         return ((maps.float() - self.offset) * self.scale).flatten(2).transpose(1, 2).contiguous()
 
     def logits(self, cells: Tensor) -> Tensor:
-        """Return l_p, (U, P), of c_p, (U, P, C)."""
-        around = self.of_position(self.positions) + self.of_frame(cells.mean(dim=1)).unsqueeze(1)
-        hidden = F.gelu(self.of_cell(cells) + around, approximate="tanh")
+        """Return l_p, (U, P), of c_p, (U, P, C): each cell alone, and with the most of all cells."""
+        alone = self.of_cell(cells) + self.of_position(self.positions)
+        among = self.of_frame(F.gelu(alone, approximate="tanh").amax(dim=1))
+        hidden = F.gelu(alone + among.unsqueeze(1), approximate="tanh")
         return self.select(hidden)[..., 0]
 
     @staticmethod

@@ -342,14 +342,14 @@ def will_be_gone(maps: Tensor) -> Tensor:
     """Return which cells show what is not seen at the end of a stand-still, (T, P) bool.
 
     maps: (T, C, h, w), normalised, its ticks. A cell is compared with itself and its eight neighbours, as
-    the camera may shake, at each of the last ticks.
+    the camera may shake, at each of the last ticks but the very last, in which new things may stand there.
     """
     maps = maps - maps.mean(dim=(2, 3), keepdim=True)
     maps = maps / maps.square().sum(dim=1, keepdim=True).mean(dim=(2, 3), keepdim=True).sqrt()
     ticks, channels = maps.shape[:2]
-    last = maps[-min(LAST_TICKS, max(2, -(-ticks // 4))) :]
+    last = maps[-min(LAST_TICKS, max(2, -(-ticks // 4))) : -1]
     around = F.unfold(F.pad(last, (1, 1, 1, 1), mode="replicate"), 3)
     around = around.view(len(last), channels, 9, -1)  # (R, C, 9, P)
-    cells = maps.flatten(2).unsqueeze(2)  # (T, C, 1, P)
+    cells = maps[:-1].flatten(2).unsqueeze(2)  # (T - 1, C, 1, P)
     least = [(cells - each).square().sum(dim=1).amin(dim=1) for each in around]
-    return torch.stack(least).amin(dim=0) > DIFFERENT
+    return F.pad(torch.stack(least).amin(dim=0) > DIFFERENT, (0, 0, 0, 1))  # the very last: none

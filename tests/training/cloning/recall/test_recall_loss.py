@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import permutations
 from pathlib import Path
 
 import numpy as np
@@ -147,6 +148,29 @@ def test_what_is_seen_again_at_the_end_will_not_be_gone() -> None:
     inner[2:4, 2:4] = True
     assert torch.equal(gone[:5, :, 1:7], inner[:, 1:7].expand(5, 8, 6))
     assert not gone[9:, :, 1:7].any()  # what leaves or enters the frame aside
+    maps[15, :, 2:4, 2:4], maps[15, :, 5:7, 5:7] = thing, thing  # the robot still stands at "go"
+    again = will_be_gone(maps).view(16, 8, 8)
+    assert torch.equal(again[:15], gone[:15])
+    assert not again[15].any()
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_what_stands_alone_is_told_from_what_stands_among_others(seed: int) -> None:
+    """A thing is kept while it is shown alone, and not when it is back in its place beside two others."""
+    torch.manual_seed(seed)
+    wall, things = torch.randn(8, 16, 16), 2 * torch.randn(3, 8)
+    maps = wall.repeat(10, 1, 1, 1)  # three with one thing, six orders of three, and none
+    for shown, order in enumerate(permutations(range(3))):
+        maps[shown % 3, :, 8, 8] = things[shown % 3]
+        maps[3 + shown, :, 8, 6:11:2] = things[list(order)].T
+    episodes = [[shown] * 5 + [9] * 5 + [go] * 10 for shown in range(3) for go in range(3, 9)]
+    rows = torch.tensor(episodes).flatten()
+    memory = ContentMemory(16, 2, channels=8, cells=16)
+    stands = [[10, *[1] * 10]] * len(episodes)
+    for _ in learn_memory(memory, lambda t: FeatureMaps(maps, rows[t]), stands, seed=seed):
+        pass
+    opens = memory.opens(memory.logits(memory.normalized(maps)))
+    assert opens.tolist() == [True] * 3 + [False] * 7
 
 
 def test_a_memory_that_is_new_needs_frozen_vision(
