@@ -58,7 +58,7 @@ class Row:
 class StudyMikasaCommand:
     """Train policies on MIKASA-Robo's memory tasks, and evaluate them with and without their memory.
 
-    training/study/README.md says what has to be installed. OUT receives 1000 demonstrations of each task
+    training/study/README.md says what has to be installed. OUT receives 700 demonstrations of each task
     (which ttm collect may add to), a training for each seed, evaluations on 100 initial states each, and
     figures.json. The same command goes on where it was stopped.
 
@@ -71,7 +71,7 @@ class StudyMikasaCommand:
     """A YAML file of options of ttm train, in place of the study's own recipe."""
     seeds: tuple[int, ...] = (0, 1, 2)
     """One training for each seed, of weights and batches."""
-    demonstrations: Suppress[int] = 1000
+    demonstrations: Suppress[int] = 700
     """Demonstrations of each task. More may be put into OUT/TASK/demonstrations before the training."""
     episodes: Suppress[int] = 100
     """Initial states for each evaluation. No demonstration started from them."""
@@ -89,7 +89,7 @@ class StudyMikasaCommand:
             out=folder.training,
             core="ttm",
             core_options=(*split_sight(OURS_OPTIONS)[0], *SIZES),
-            steps=1000,
+            steps=700,
             vision_model="efficientnet-lite0",
             vision_weights="imagenet",
             choices=Choices(cameras=("hand", "base")),  # the first one is remembered

@@ -120,10 +120,8 @@ def test_motion_before_a_stand_still_teaches_nothing(cue: Path, spec: PolicySpec
     config = replace(PRESETS["tiny"], sight_tokens=3, sight="content")
     policy = Policy(spec, config)
     assert isinstance(policy.sight, ContentMemory)
-    features, looked = (
-        FeatureCache(policy, spec.cameras).features(open_dataset(cue)),
-        list[Tensor](),
-    )
+    features = FeatureCache(policy, spec.cameras).features(open_dataset(cue))
+    looked: list[Tensor] = []
 
     def look(ticks: Tensor) -> FeatureMaps:
         looked.append(ticks)
