@@ -59,7 +59,7 @@ class StudyMikasaCommand:
     """Train policies on MIKASA-Robo's memory tasks, and evaluate them with and without their memory.
 
     training/study/README.md says what has to be installed. OUT receives 700 demonstrations of each task
-    (which ttm collect may add to), a training for each seed, evaluations on 100 initial states each, and
+    (unless ttm collect has put as many there), a training for each seed, evaluations on 100 initial states each, and
     figures.json. The same command goes on where it was stopped.
 
     Example: ttm study mikasa --task remember_color_3 --config mine.yaml --out runs/mine
@@ -72,7 +72,7 @@ class StudyMikasaCommand:
     seeds: tuple[int, ...] = (0, 1, 2)
     """One training for each seed, of weights and batches."""
     demonstrations: Suppress[int] = 700
-    """Demonstrations of each task. More may be put into OUT/TASK/demonstrations before the training."""
+    """Demonstrations of each task, unless OUT/TASK/demonstrations holds as many already."""
     episodes: Suppress[int] = 100
     """Initial states for each evaluation. No demonstration started from them."""
     env: Suppress[str] = MIKASA
@@ -123,9 +123,9 @@ class StudyMikasaCommand:
         require_memory_tasks(self.env, tasks, "ttm study mikasa")
         rows = []
         for task in tasks:
-            CollectCommand(
-                self.out / task / DEMONSTRATIONS, task, self.env, self.demonstrations, self.workers
-            ).run()
+            data = self.out / task / DEMONSTRATIONS
+            if len(list(data.glob("*.hdf5"))) < self.demonstrations:
+                CollectCommand(data, task, self.env, self.demonstrations, self.workers).run()
             for seed in self.seeds:
                 folder = RunFolder(self.out / task / f"seed_{seed}")
                 with folder.claimed() as mine:

@@ -11,8 +11,10 @@ import pytest
 
 from ttm.policy import PolicyRunner, UserError
 from ttm.sim import actors
+from ttm.sim.collect import CollectCommand
 from ttm.training.study.mikasa import StudyMikasaCommand
 
+MEMORY_POINT = "memory_point_env:test/MemoryPoint-v0"
 TINY = """
 core: lstm
 core-options: [num_layers=1]
@@ -29,16 +31,19 @@ def test_a_study_makes_what_is_missing_and_refuses_other_options(
     monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "sim"))
     monkeypatch.setattr(actors, "PolicyRunner", partial(PolicyRunner, engine="torch"))
     (tmp_path / "tiny.yaml").write_text(TINY)
+    data = tmp_path / "out" / "recall" / "demonstrations"
+    CollectCommand(data, "recall", MEMORY_POINT, episodes=4, workers=1, first_seed=50).run()
     command = StudyMikasaCommand(
         task=("recall",),
         config=tmp_path / "tiny.yaml",
         seeds=(0, 1),
         demonstrations=4,
         episodes=2,
-        env="memory_point_env:test/MemoryPoint-v0",
+        env=MEMORY_POINT,
         out=tmp_path / "out",
     )
     assert command.run() == 0
+    assert len(list(data.glob("*.hdf5"))) == 4  # as many as it wants were there
     figures = json.loads((tmp_path / "out" / "figures.json").read_text())
     assert [row["seed"] for row in figures] == [0, 1]
     assert all([rate["episodes"] for rate in row["rates"]] == [2] * 5 for row in figures)
