@@ -59,8 +59,8 @@ class StudyMikasaCommand:
     """Train policies on MIKASA-Robo's memory tasks, and evaluate them with and without their memory.
 
     training/study/README.md says what has to be installed. OUT receives 700 demonstrations of each task
-    (unless ttm collect has put as many there), a training for each seed, evaluations on 100 initial states each, and
-    figures.json. The same command goes on where it was stopped.
+    (unless ttm collect has put as many there), a training for each seed, evaluations on 100 initial
+    states each, and figures.json. The same command goes on where it was stopped.
 
     Example: ttm study mikasa --task remember_color_3 --config mine.yaml --out runs/mine
     """
