@@ -77,6 +77,7 @@ COMMANDS = {
     "study suite": "ttm.training.study.suite:StudySuiteCommand",
     "study peers": "ttm.training.study.peers:StudyPeersCommand",
     "study figure6": "ttm.training.study.figure6:StudyFigure6Command",
+    "study seeds": "ttm.training.study.seeds:StudySeedsCommand",
     "study mikasa": "ttm.training.study.mikasa:StudyMikasaCommand",
 }
 """Name -> where its class is, as "module:Class"."""

@@ -1,0 +1,188 @@
+"""`ttm study seeds`: activities by their definition, equal rows, rank correlation, and the command."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from ttm.datasets import EpisodeWriter
+from ttm.policy.cores.ttm import TokenTuringConfig
+from ttm.sim.kitchen.spec import SPEC
+from ttm.training import cli
+from ttm.training.sequence_model import num_parameters
+from ttm.training.study.seeds import (
+    PHASES,
+    TABLES,
+    ActivityTask,
+    Episodes,
+    MeanPoolingConfig,
+    Results,
+    Row,
+    Streams,
+    average_precision,
+    phases_of,
+    rank_correlation,
+)
+
+
+def phase_names(
+    opening: list[float], hand: list[list[float]], base: list[list[float]]
+) -> list[str]:
+    return [PHASES[i] for i in phases_of(np.array(opening), np.array(hand), np.array(base))]
+
+
+def test_phases_follow_from_how_the_robot_has_just_moved() -> None:
+    still, forward, back = [0.0, 0.0], [0.3, 0.0], [-0.1, 0.0]
+    near, far, high = [0.8, 0.0, 0.9], [0.9, 0.0, 0.9], [0.9, 0.0, 1.0]
+    opening = [1.0, 1.0, 1.0, 0.5, 0.5, 0.5, 0.5, 1.0]
+    hand = [near, near, far, far, high, high, high, high]
+    base = [still, forward, still, still, still, back, forward, still]
+    expected = ["wait", "drive", "reach", "close", "lift", "pull", "carry", "open"]
+    assert phase_names(opening, hand, base) == expected
+
+
+def episodes() -> Episodes:
+    """Six episodes of two skills and four ticks; the last of each is held out, the maps hold the tick."""
+    ticks = torch.arange(24)
+    return Episodes(
+        ticks.view(24, 1, 1, 1, 1).half(),
+        ticks % 4 % 2,
+        torch.tensor([0, 1, 0, 1, 0, 1]),
+        torch.full((6,), 4),
+        torch.tensor([False] * 4 + [True] * 2),
+    )
+
+
+def test_a_stream_joins_episodes_of_its_part_and_says_which_skills_come_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("ttm.training.study.seeds.FEWEST_TICKS", 1)
+    streams = Streams(episodes(), ["pick", "pull"], ticks=10)
+    phases = ["pick: wait", "pick: close", "pull: wait", "pull: close"]
+    assert streams.names == [*phases, "pick again", "pull again"]
+    ticks, wanted = streams.draw(20, False, torch.Generator().manual_seed(0))
+    assert ticks.max() < 16
+    assert streams.draw(20, True, torch.Generator())[0].min() >= 16
+    skill = ticks // 4 % 2  # (B, T)
+    joint = 2 * skill + ticks % 2
+    assert torch.equal(wanted[..., :4].argmax(dim=2), joint)
+    assert (wanted[..., :4].sum(dim=2) == 1).all()
+    for of, again in zip(skill.tolist(), wanted[..., 4:].bool().tolist(), strict=True):
+        for tick in range(10):
+            repeats = of[tick] in of[: 4 * (tick // 4)]
+            assert again[tick] == [repeats and of[tick] == each for each in (0, 1)]
+
+
+def test_average_precision_is_the_mean_precision_at_the_positives() -> None:
+    positive = np.array([0, 1, 0, 1])
+    assert average_precision(np.array([0.9, 0.8, 0.7, 0.6]), positive) == pytest.approx(
+        (1 / 2 + 2 / 4) / 2
+    )
+    assert average_precision(np.array([0.1, 0.8, 0.2, 0.6]), positive) == 1
+
+
+def test_mean_pooling_sees_its_window_alone() -> None:
+    torch.manual_seed(0)
+    config = MeanPoolingConfig(window=3, process_size=2, num_layers=1, mlp_size=8)
+    mean = config.build(8, 4).eval()
+    tokens = torch.randn(1, 6, 4, 8)
+    other = torch.cat([torch.randn(1, 3, 4, 8), tokens[:, 3:]], dim=1)
+    assert torch.equal(mean(tokens)[0][:, -1], mean(other)[0][:, -1])
+    assert not torch.equal(mean(tokens)[0][:, -2], mean(other)[0][:, -2])
+
+
+def test_rank_correlation_is_spearmans_with_an_interval_over_the_seeds() -> None:
+    exact = rank_correlation([[1.0], [2.0], [3.0], [5.0]], [10, 30, 20, 40])
+    assert exact is not None
+    assert exact == pytest.approx((0.8, 0.8, 0.8))  # 1 - 6 * 2 / (4 * 15)
+    noisy = rank_correlation([[0.0, 2.0], [1.0, 3.0], [9.0, 9.0]], [1, 2, 3])
+    assert noisy is not None
+    assert noisy.value == 1 > noisy.low
+    assert rank_correlation([[1.0], [2.0]], [1, 2]) is None
+
+
+def record(folder: Path) -> None:
+    """Record four episodes of eleven ticks for each of two skills, one of the four held out."""
+    rng = np.random.default_rng(0)
+    for number in range(8):
+        with EpisodeWriter(folder / f"{number}.hdf5", SPEC) as writer:
+            for tick in range(11):
+                seen = {
+                    c.name: rng.integers(0, 256, (c.height, c.width, 3), np.uint8)
+                    for c in SPEC.cameras
+                }
+                seen |= {p.name: np.zeros(p.size, np.float32) for p in SPEC.proprioception}
+                writer.append(seen, np.zeros(SPEC.action_size, np.float32), timestamp_s=tick / 5)
+            task, split = ("pick", "pull")[number % 2], "valid" if number > 5 else "train"
+            embedding = np.zeros(384, np.float32)
+            writer.finish(instruction="do it", task=task, embedding=embedding, split=split)
+
+
+@pytest.fixture
+def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {"ticks": 6, "batch_size": 1, "tokens": 2, "evaluated": 8}.items():
+        monkeypatch.setattr(ActivityTask, name, value)
+    monkeypatch.setattr("ttm.training.study.seeds.FEWEST_TICKS", 1)
+
+
+def test_every_row_of_the_activities_has_the_same_number_of_parameters() -> None:
+    """Within 2 %, but for the rows with another number of tokens, whose reference has as many."""
+    task = ActivityTask.__new__(ActivityTask)
+    task.streams = Streams.__new__(Streams)
+    task.streams.episodes = episodes()
+    for table in TABLES.values():
+        for row in table.rows:
+            if table.task is not ActivityTask:
+                continue
+            made = task.sized(row)
+            inputs = made.given["tokens"]
+            same = task.sized(Row("TTM", TokenTuringConfig(), given=row.given))
+            wanted = num_parameters(same.config, 64, inputs)
+            assert num_parameters(made.config, 64, inputs) == pytest.approx(wanted, rel=0.02), (
+                row.name
+            )
+
+
+def test_the_command_goes_on_where_it_stopped(
+    tmp_path: Path, tiny: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder, out = tmp_path / "demos", tmp_path / "out"
+    folder.mkdir()
+    record(folder)
+    words = ["study", "seeds", "ttm-processor", "--data", str(folder), "--out", str(out)]
+    words += ["--steps", "1", "--seeds"]
+    assert cli.main([*words, "0"]) == 0
+    before = {path: path.read_bytes() for path in (out / "trainings").iterdir()}
+    assert len(before) == 3
+    plot = tmp_path / "plot.svg"
+    assert cli.main([*words, "0", "1", "--plot", str(plot)]) == 0
+    assert len(list((out / "trainings").iterdir())) == 6
+    assert all(path.read_bytes() == data for path, data in before.items())
+    found = Results.read(out / "ttm-processor.json")
+    assert [row["row"] for row in found.rows] == ["MLP", "Mixer", "Transformer"]
+    assert [each["seed"] for each in found.rows[0]["trainings"]] == [0, 1]
+    assert found.cpu_hours > 0
+    assert "<svg" in plot.read_text()
+    capsys.readouterr()
+    assert cli.main([*words[:3], "--figures", str(out / "ttm-processor.json")]) == 0
+    printed = capsys.readouterr().out
+    assert "26.34" in printed
+    assert "Spearman" in printed
+    # The row of the Token Turing Machine is that of another table as well.
+    assert cli.main(["study", "seeds", "ttm-summarizer", *words[3:], "0"]) == 0
+    assert len(list((out / "trainings").iterdir())) == 8
+
+
+def test_faults_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["study", "seeds", "nonsense"]) == 2
+    assert "ttm-write" in capsys.readouterr().err
+    assert cli.main(["study", "seeds", "ttm-write", "--out", str(tmp_path)]) == 2
+    assert "--data" in capsys.readouterr().err
+    file = tmp_path / "other.json"
+    file.write_text(json.dumps({"rows": []}))
+    assert cli.main(["study", "seeds", "ttm-write", "--figures", str(file)]) == 2
+    assert "other.json" in capsys.readouterr().err
