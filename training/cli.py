@@ -70,8 +70,6 @@ COMMANDS = {
     "bench sim": "ttm.training.bench.sim:BenchSimCommand",
     "bench ros": "ttm.training.bench.ros:BenchRosCommand",
     "study copy": "ttm.training.study.copy:StudyCopyCommand",
-    "study chunks": "ttm.training.study.chunks:StudyChunksCommand",
-    "study listops": "ttm.training.study.listops:StudyListopsCommand",
     "study babyai": "ttm.training.study.babyai:StudyBabyaiCommand",
     "study memory": "ttm.training.study.memory:StudyMemoryCommand",
     "study suite": "ttm.training.study.suite:StudySuiteCommand",
