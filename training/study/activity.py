@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from ttm.datasets.console import track
 from ttm.datasets.dataset import EpisodeDataset
 from ttm.datasets.reader import EpisodeReader
+from ttm.datasets.windows import resized_frames
 from ttm.policy.checkpoint import load_checkpoint
 from ttm.policy.cores.core import CoreConfig
 from ttm.policy.errors import UserError
@@ -96,7 +97,8 @@ def seen_episodes(training: EpisodeDataset, validation: EpisodeDataset, init: Pa
     for episode in track(every, "computing features"):
         of_cameras = []
         for camera in policy.spec.cameras:
-            frames = torch.from_numpy(episode.frames(camera.name)).permute(0, 3, 1, 2)
+            seen = resized_frames(episode.frames(camera.name), camera)
+            frames = torch.from_numpy(seen).permute(0, 3, 1, 2)
             parts = [policy.vision(part, code).half() for part in frames.split(FRAMES_AT_ONCE)]
             of_cameras.append(torch.cat(parts).contiguous())
         maps.append(torch.stack(of_cameras, dim=1))

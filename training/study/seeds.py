@@ -738,8 +738,7 @@ class Results:
             hours = sum(each["cpu_hours"] for each in done)
             rows.append([row["row"], paper, *shown, len(done), size, f"{hours:.2f}"])
         yield compact_table(f"{self.title}: {self.measure}", columns, rows)
-        found = self.correlation
-        agreement = "too few rows for one" if found is None else str(found)
+        agreement = self.correlation or "too few rows for one"
         yield f"Spearman's rank correlation with the paper, 95 % interval over seeds: {agreement}"
         yield f"All rows together: {self.cpu_hours:.2f} CPU hours. The paper: {self.source}."
         if self.note:
