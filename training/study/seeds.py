@@ -2,7 +2,7 @@
 
 A table compares rows, each a core with options, on one task. Rows of equal task, core and options are
 trained once for all tables. Every training is one file in OUT, so that the same command goes on where it
-was stopped. Other tables and seeds may be trained beside it.
+was stopped, and several may share OUT.
 
 The papers: TTM (Ryoo et al. 2022), Hourglass (Nawrot et al. 2021), TLB (Didolkar et al. 2022).
 """
@@ -24,6 +24,7 @@ from typing import Annotated, Any, ClassVar, NamedTuple
 import numpy as np
 import numpy.typing as npt
 import torch
+from filelock import FileLock
 from matplotlib.figure import Figure
 from safetensors import safe_open
 from safetensors.torch import save_file
@@ -84,6 +85,7 @@ TTM_PAPER = "Ryoo et al. 2022, arXiv 2211.09119, mean average precision on Chara
 HOURGLASS_PAPER = "Nawrot et al. 2021, arXiv 2110.13711"
 HOURGLASS_TABLES = f"tables 4 to 7: {HOURGLASS_PAPER}"
 UNREAD = "the paper's figures are not here, since we could not read them"
+DRAWS = 2000  # of the bootstrap
 TLB_PAPER = "Didolkar et al. 2022, arXiv 2205.14794"
 
 
@@ -652,9 +654,6 @@ class Spearman(NamedTuple):
         return f"{self.value:.2f} ({self.low:.2f} to {self.high:.2f})"
 
 
-DRAWS = 2000
-
-
 def rank_correlation(ours: Sequence[Sequence[float]], paper: Sequence[float]) -> Spearman | None:
     """Return Spearman's correlation of our rows' means with the paper's figures; None below three rows.
 
@@ -759,7 +758,7 @@ class Results:
                 paper.plot(row["paper"], place, "D", color=COLOURS[1], markersize=5)
         ours.set_yticks(range(len(self.rows)), [row["row"] for row in self.rows])
         ours.set(ylim=(len(self.rows) - 0.5, -0.5), title="here", xlabel=self.measure)
-        paper.set(title="in the paper")
+        paper.set(title="in the paper", visible=any(row["paper"] for row in self.rows))
         for axes in (ours, paper):
             axes.grid(axis="x", linewidth=0.4, alpha=0.6)
             axes.spines[["top", "right"]].set_visible(False)
@@ -835,11 +834,12 @@ class StudySeedsCommand:
                     continue
                 key = {name: of[name] for name in ("core", "given")}
                 name = f"{task.name}-{digest([settings, key])}-seed_{seed}.json"
-                if not (folder / name).exists():
-                    begun = time.process_time()
-                    found = task.train(row, seed)
-                    hours = (time.process_time() - begun) / 3600
-                    write_json(folder / name, {"seed": seed, **found, "cpu_hours": round(hours, 6)})
+                with FileLock(folder / f".{name}.lock"):
+                    if not (folder / name).exists():
+                        begun = time.process_time()
+                        found = task.train(row, seed)
+                        hours = round((time.process_time() - begun) / 3600, 6)
+                        write_json(folder / name, {"seed": seed, **found, "cpu_hours": hours})
                 of["trainings"].append(json.loads((folder / name).read_text(encoding="utf-8")))
         texts = table.title, table.source, table.note, task.measure
         results = Results(self.table, *texts, task.digits, settings, rows)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import seeds_table
 import torch
 from torch import Tensor, nn
 
@@ -271,11 +272,12 @@ def test_the_command_goes_on_where_it_stopped(
     words = ["study", "seeds", "ttm-processor", "--data", str(folder), "--out", str(out)]
     words += ["--steps", "1", "--seeds"]
     assert cli.main([*words, "0"]) == 0
-    before = {path: path.read_bytes() for path in (out / "trainings").iterdir()}
+    trainings = out / "trainings"
+    before = {path: path.read_bytes() for path in trainings.glob("*.json")}
     assert len(before) == 3
     plot = tmp_path / "plot.svg"
     assert cli.main([*words, "0", "1", "--plot", str(plot)]) == 0
-    assert len(list((out / "trainings").iterdir())) == 6
+    assert len(list(trainings.glob("*.json"))) == 6
     assert all(path.read_bytes() == data for path, data in before.items())
     found = Results.read(out / "ttm-processor.json")
     assert [row["row"] for row in found.rows] == ["MLP", "Mixer", "Transformer"]
@@ -287,9 +289,11 @@ def test_the_command_goes_on_where_it_stopped(
     printed = capsys.readouterr().out
     assert "26.34" in printed
     assert "Spearman" in printed
+    seeds_table.main([str(out / "ttm-processor.json")])
+    assert "| `ttm-processor` | " in capsys.readouterr().out
     # The row of the Token Turing Machine is that of another table as well.
     assert cli.main(["study", "seeds", "ttm-summarizer", *words[3:], "0"]) == 0
-    assert len(list((out / "trainings").iterdir())) == 8
+    assert len(list(trainings.glob("*.json"))) == 8
 
 
 def test_faults_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
