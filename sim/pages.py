@@ -109,7 +109,7 @@ def draw_rates(measures: Mapping[str, Sequence[Point]]) -> str:
         figure.axes[0].set_xticks(sorted({point.gap for point in points if point.gap is not None}))
         handles = figure.axes[0].get_legend_handles_labels()
         figure.legend(*handles, loc="outside lower center", ncols=4, frameon=False)
-    return _to_svg(figure, "\n".join(words))
+    return to_svg(figure, "\n".join(words))
 
 
 def _draw_over_gaps(axes: Axes, points: Sequence[Point], series: Sequence[str]) -> None:
@@ -152,7 +152,8 @@ def _bars(rates: Sequence[Rate]) -> list[list[float]]:
     return [below, above]
 
 
-def _to_svg(figure: Figure, in_words: str) -> str:
+def to_svg(figure: Figure, in_words: str) -> str:
+    """Return the SVG of a figure; the element `desc` says in words what it shows."""
     file = io.StringIO()
     with matplotlib.rc_context(STYLE):
         figure.savefig(file, format="svg", metadata={"Date": None, "Creator": None})

@@ -70,13 +70,12 @@ COMMANDS = {
     "bench sim": "ttm.training.bench.sim:BenchSimCommand",
     "bench ros": "ttm.training.bench.ros:BenchRosCommand",
     "study copy": "ttm.training.study.copy:StudyCopyCommand",
-    "study chunks": "ttm.training.study.chunks:StudyChunksCommand",
-    "study listops": "ttm.training.study.listops:StudyListopsCommand",
     "study babyai": "ttm.training.study.babyai:StudyBabyaiCommand",
     "study memory": "ttm.training.study.memory:StudyMemoryCommand",
     "study suite": "ttm.training.study.suite:StudySuiteCommand",
     "study peers": "ttm.training.study.peers:StudyPeersCommand",
     "study figure6": "ttm.training.study.figure6:StudyFigure6Command",
+    "study seeds": "ttm.training.study.seeds:StudySeedsCommand",
     "study mikasa": "ttm.training.study.mikasa:StudyMikasaCommand",
 }
 """Name -> where its class is, as "module:Class"."""

@@ -1,21 +1,18 @@
-"""`ttm bench sequence`: the cost of long sequences, and the prediction of a text.
+"""`ttm bench sequence`: the cost of long sequences.
 
 The Temporal Latent Bottleneck (TLB, by chunk size) and Hourglass (by hierarchy) beside a causal
 Transformer that has no window. The cost is the counterpart of table 5 of the TLB paper (Didolkar et al.
-2022), the prediction that of figure 6 of the Hourglass paper (Nawrot et al. 2021), scaled down.
+2022).
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from functools import partial
-from pydoc_data.topics import topics
-from typing import Any, Literal
+from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.autograd.graph import saved_tensors_hooks
@@ -27,7 +24,7 @@ from ttm.policy.cores.hourglass import HourglassConfig, parse_hierarchy
 from ttm.policy.cores.tlb import TemporalLatentBottleneckConfig
 from ttm.policy.cpu_training import quicker_on_cpu
 from ttm.policy.engines import cpu_threads
-from ttm.policy.errors import options, require_at_least, require_some
+from ttm.policy.errors import options, require_at_least
 from ttm.training.bench.common import (
     BenchCommand,
     Cell,
@@ -39,9 +36,6 @@ from ttm.training.bench.common import (
     num_parameters,
 )
 from ttm.training.console import print_progress
-from ttm.training.sequence_model import SequenceModel, fit
-
-Part = Literal["cost", "quality"]
 
 PLAIN = "plain Transformer"
 LAYERS = 8
@@ -74,13 +68,8 @@ FLAT = ("8@1", "1@1 6@2 1@1")
 COST = Sizes(
     128, 512, 2, (4, 8, 16, 32, 64), (*FLAT, "2@1 4@2 2@1", "2@1 4@4 2@1", "2@1 8@4 2@1", NESTED)
 )
-TEXT = Sizes(64, 128, 8, (8, 32), (*FLAT, "2@1 4@4 2@1", NESTED))
 ROUNDS, TICK_BLOCKS = 5, 10
 """Training passes of each model that are timed, and blocks of 10 ticks."""
-STEPS, LEARNING_RATE = 300, 3e-3
-SYMBOLS = 256
-HELD_OUT = 0.1
-"""Portion of the text, at its end, that no training sees."""
 
 COST_NOTES = """\
 Figures of the plain Transformer: {plain}.
@@ -94,13 +83,6 @@ Figures of the plain Transformer: {plain}.
 
 All have the same heads, MLPs and tokens. Layers are self-attention + cross-attention to the latents for
 TLB, and the sum over all scales for Hourglass, whose attention resamples and sees a window of its scale.
-"""
-QUALITY_NOTES = """\
-Figures of the plain Transformer: {plain}.
-
-Prediction of the next byte of the text of Python's help, whose last tenth is held out: bits for each
-byte, in windows that begin with an empty memory. The frequencies of single bytes give {single:.2f}. The
-papers' experiments are far larger (Hourglass: enwik8, 100 MB); the two cannot be compared.
 """
 
 
@@ -256,119 +238,34 @@ def bytes_for_backward(forward: Callable[[], object], besides: Iterable[Tensor] 
     return sum(storage.nbytes() for storage in kept.values())
 
 
-def help_text() -> tuple[Tensor, Tensor]:
-    """Return some 460 KB of English that every Python has: its own help, topics in alphabetical order.
-
-    As bytes, (bytes,) int64 each: for training, and held out.
-    """
-    joined = "\n\n".join(topics[name] for name in sorted(topics))
-    text = torch.from_numpy(np.frombuffer(joined.encode(), np.uint8).astype(np.int64))
-    first = len(text) - round(len(text) * HELD_OUT)
-    return text[:first], text[first:]
-
-
-def random_windows(
-    text: Tensor, sizes: Sizes, count: int, seed: int
-) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield `count` batches of windows at random places: bytes and their successors, (B, T) each."""
-    generator = torch.Generator().manual_seed(seed)
-    for _ in range(count):
-        first = torch.randint(len(text) - sizes.ticks, (sizes.batch, 1), generator=generator)
-        place = first + torch.arange(sizes.ticks)
-        yield text[place], text[place + 1]
-
-
-def all_windows(text: Tensor, ticks: int) -> tuple[Tensor, Tensor]:
-    """Return adjacent windows of `text`: the bytes and their successors, (windows, T) each.
-
-    The end of the text is left out where it fills no window.
-    """
-    return text[:-1].unfold(0, ticks, ticks), text[1:].unfold(0, ticks, ticks)
-
-
-def trained_bits(model: Contender, sizes: Sizes, seed: int) -> float:
-    """Train one model on the text, and return its bits for each held-out byte."""
-    text, held_out = help_text()
-    torch.manual_seed(seed)
-    network = SequenceModel(model.config, SYMBOLS, SYMBOLS, sizes.width)
-    batches = random_windows(text, sizes, STEPS, seed)
-    *_, last = fit(
-        network, batches, SequenceModel.loss, learning_rate=LEARNING_RATE, report_every=STEPS
-    )
-    bits = bits_per_byte(network, held_out, sizes.ticks)
-    took = f"{bits:.3f} bits after {last.seconds:.0f} s"
-    print_progress(f"quality: {model.name}, seed {seed}: {took}")
-    return bits
-
-
-@torch.no_grad()
-def bits_per_byte(network: SequenceModel, text: Tensor, ticks: int) -> float:
-    """Return the mean over all windows of `ticks` bytes of `text`."""
-    network.eval()
-    symbols, following = all_windows(text, ticks)
-    parts = zip(symbols.split(32), following.split(32), strict=True)
-    total = sum(float(SequenceModel.loss(network, *part)) * part[0].numel() for part in parts)
-    return total / symbols.numel() / math.log(2)
-
-
-def single_byte_bits(ticks: int) -> float:
-    """Return the bits for each held-out byte by the frequencies of single bytes, a baseline."""
-    text, held_out = help_text()
-    counts = torch.bincount(text, minlength=SYMBOLS) + 1.0  # so that no byte is impossible
-    scores = (counts / counts.sum()).log2()
-    return float(-scores[all_windows(held_out, ticks)[1]].mean())
-
-
 @dataclass(frozen=True)
 class BenchSequenceCommand(BenchCommand):
     """Compare the cost of long sequences: TLB by chunk size, Hourglass by hierarchy.
 
-    All figures are ratios to a plain Transformer in the same run, which is causal and has no window.
-
-    cost: time and memory of a training pass, time and state of a control tick late in an episode; the
-    counterpart of table 5 of the TLB paper. Takes two minutes. quality: bits for each byte of a text
-    after equal trainings, beside memory and time; the counterpart of figure 6 of the Hourglass paper,
-    scaled down. Takes five minutes. Run them while nothing else runs.
+    All figures are ratios to a plain Transformer in the same run, which is causal and has no window: time
+    and memory of a training pass, time and state of a control tick late in an episode; the counterpart of
+    table 5 of the TLB paper. Takes two minutes. Run it while nothing else runs.
     """
 
-    parts: tuple[Part, ...] = ("cost", "quality")
-    """What is measured."""
-    seeds: tuple[int, ...] = (0,)
-    """Seeds of the trainings; each seed adds one training of every model, and a column."""
     threads: int = 1
     """CPU threads."""
 
     def measure(self, report: Report) -> None:
-        """Measure cost and quality, with a table for each."""
-        require_some(options(self, "parts", "seeds"))
+        """Measure the cost."""
         require_at_least(1, options(self, "threads"))
-        report.figures |= {"steps": STEPS, "cost_sizes": asdict(COST), "text_sizes": asdict(TEXT)}
+        report.figures["cost_sizes"] = asdict(COST)
         with cpu_threads(self.threads):
-            if "cost" in self.parts:
-                rows = measure_cost(COST)
-                title = (
-                    f"{COST.ticks} ticks, batch {COST.batch}, width {COST.width}, one token a tick: "
-                    "ratios to the plain Transformer"
-                )
-                notes = COST_NOTES.format(plain=in_words(rows[0]))
-                report.rows("cost", title, columns_beside(rows[0]), rows, notes)
-            if "quality" in self.parts:
-                rows = measure_cost(TEXT)
-                for row, model in zip(rows, contenders(TEXT), strict=True):
-                    row["bits"] = [trained_bits(model, TEXT, seed) for seed in self.seeds]
-                single = single_byte_bits(TEXT.ticks)
-                title = (
-                    f"Bits after {STEPS} steps of {TEXT.batch} x {TEXT.ticks} bytes, and the cost as "
-                    "ratios"
-                )
-                bits = {f"bits,\nseed {s}": f"{{bits[{n}]:.3f}}" for n, s in enumerate(self.seeds)}
-                notes = QUALITY_NOTES.format(plain=in_words(rows[0]), single=single)
-                report.rows("quality", title, columns_beside(rows[0]) | bits, rows, notes)
-                report.figures["single_byte_bits"] = single
+            rows = measure_cost(COST)
+        title = (
+            f"{COST.ticks} ticks, batch {COST.batch}, width {COST.width}, one token a tick: "
+            "ratios to the plain Transformer"
+        )
+        notes = COST_NOTES.format(plain=in_words(rows[0]))
+        report.rows("cost", title, columns_beside(rows[0]), rows, notes)
 
 
 def columns_beside(plain: Figures) -> dict[str, Cell]:
-    """Return the columns of both tables, with ratios to the plain Transformer."""
+    """Return the columns of the table, with ratios to the plain Transformer."""
 
     def ratio(field: str, digits: int = 2) -> Cell:
         return lambda row: decimals(row[field] and row[field] / plain[field], digits)

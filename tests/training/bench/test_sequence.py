@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,20 +16,14 @@ from ttm.training.bench import sequence
 from ttm.training.bench.sequence import (
     NUM_HEADS,
     PLAIN,
-    SYMBOLS,
     BenchSequenceCommand,
     PlainTransformerConfig,
     Sizes,
-    all_windows,
-    bits_per_byte,
     bytes_for_backward,
     contenders,
-    help_text,
     kept_bytes,
     late_state,
     measure_cost,
-    random_windows,
-    single_byte_bits,
 )
 from ttm.training.cli import main
 
@@ -41,7 +34,7 @@ FLOAT = 4
 
 @pytest.fixture(autouse=True)
 def _few_layers(monkeypatch: pytest.MonkeyPatch) -> None:
-    values = {"LAYERS": 2, "CROSS_EVERY": 2, "NUM_LATENTS": 3, "WINDOW": 4, "ROUNDS": 1, "STEPS": 2}
+    values = {"LAYERS": 2, "CROSS_EVERY": 2, "NUM_LATENTS": 3, "WINDOW": 4, "ROUNDS": 1}
     values |= {"TICK_BLOCKS": 1}
     for name, value in values.items():
         monkeypatch.setattr(sequence, name, value)
@@ -151,72 +144,26 @@ def test_rows_say_what_is_carried_and_what_is_learned() -> None:
         assert set(late_state(core, SIZES)) == set(core.initial_state(1))
 
 
-def test_the_text_is_there_and_its_end_is_held_out() -> None:
-    training, held_out = help_text()
-    text = torch.cat([training, held_out])
-    assert len(text) > 100_000
-    assert bytes(text.tolist()).startswith(b'The "assert"')
-    assert len(held_out) == round(len(text) / 10)
-    assert 0 <= int(text.min()) <= int(text.max()) < SYMBOLS
-
-
-def test_windows_are_of_the_text_and_ask_for_the_next_byte() -> None:
-    text = torch.arange(50)
-    symbols, following = all_windows(text, 7)
-    assert symbols.flatten().tolist() == list(range(49))
-    assert torch.equal(following, symbols + 1)
-    sizes = replace(SIZES, ticks=7, batch=2000)
-    batches = list(random_windows(text, sizes, count=2, seed=3))
-    assert not torch.equal(*(symbols for symbols, _ in batches))
-    for symbols, following in batches:
-        assert torch.equal(following, symbols + 1)
-        assert {int(first) for first in symbols[:, 0]} == set(range(43))
-    again = next(random_windows(text, sizes, count=1, seed=3))
-    assert torch.equal(again[0], batches[0][0])
-
-
-def test_bits_are_those_of_the_scores() -> None:
-    class Even(nn.Module):
-        """Predicts 8 of the bytes with equal probability, and no others."""
-
-        def __init__(self) -> None:
-            super().__init__()
-            self.scores = nn.Parameter(torch.tensor([0.0] * 8 + [-math.inf] * (SYMBOLS - 8)))
-
-        def forward(self, symbols: Tensor) -> Tensor:
-            return self.scores.expand(*symbols.shape, SYMBOLS)
-
-    assert bits_per_byte(Even(), torch.arange(1000) % 8, ticks=9) == pytest.approx(3)
-    assert 3 < single_byte_bits(100) < 8
-
-
-def test_the_command_prints_both_tables_and_writes_json(
+def test_the_command_prints_the_table_and_writes_json(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "120")
     nested = "1@1 1@2 1@4 1@2 1@1"
     cost = Sizes(16, 12, 1, chunk_sizes=(4,), hierarchies=("1@1 1@2 1@1", nested))
-    text = Sizes(16, 8, 2, chunk_sizes=(4,), hierarchies=("1@2",))
-    values = {"COST": cost, "TEXT": text, "CROSS_EVERY": 1, "NUM_LATENTS": 2}
+    values = {"COST": cost, "CROSS_EVERY": 1, "NUM_LATENTS": 2}
     for name, value in values.items():
         monkeypatch.setattr(sequence, name, value)
     path = tmp_path / "new" / "sequence.json"
     torch.set_num_threads(2)
-    assert main(["bench", "sequence", "--seeds", "3", "4", "--json", str(path)]) == 0
+    assert main(["bench", "sequence", "--json", str(path)]) == 0
     assert torch.get_num_threads() == 2
     printed = capsys.readouterr().out
-    for text in (PLAIN, "TLB, K = 4", nested, "2+2", "seed 3", "seed 4", "12 ticks, batch 1"):
+    for text in (PLAIN, "TLB, K = 4", nested, "2+2", "12 ticks, batch 1"):
         assert text in printed
     figures = json.loads(path.read_text())
     assert [row["name"] for row in figures["cost"]] == [PLAIN, "TLB, K = 4", "1@1 1@2 1@1", nested]
-    rows = figures["quality"]
-    assert [row["name"] for row in rows] == [PLAIN, "TLB, K = 4", "1@2"]
-    assert all(2 < bits < 10 for row in rows for bits in row["bits"])
-    assert figures["steps"] == 2
 
 
 def test_mistakes_are_refused() -> None:
     with pytest.raises(UserError, match="--threads is 0; give 1 or more"):
         BenchSequenceCommand(threads=0).run()
-    with pytest.raises(UserError, match="--seeds is empty; give one value or more"):
-        BenchSequenceCommand(seeds=()).run()

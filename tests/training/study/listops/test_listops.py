@@ -1,53 +1,40 @@
-"""`ttm study listops`: expressions and their values, batches, training, and the command."""
+"""ListOps: expressions and their values, batches, and what a core learns."""
 
 from __future__ import annotations
 
 import itertools
-import json
 import re
 import statistics
 from dataclasses import replace
 from itertools import islice
-from pathlib import Path
 from typing import get_args
 
 import pytest
 import torch
 
-from ttm.policy import UserError
-from ttm.training import cli
+from ttm.policy import CoreConfig, UserError
 from ttm.training.help_texts import CoreName
-from ttm.training.sequence_model import SequenceModel
+from ttm.training.sequence_model import SequenceModel, fit, study_core
+from ttm.training.study.common import SMALL_CORE
 from ttm.training.study.listops import (
     NUM_SYMBOLS,
     Expression,
     ListopsTask,
-    StudyListopsCommand,
     evaluate,
-    guessed_values,
     last_scores,
-    listops_core,
     listops_loss,
     predicted_values,
-    tally,
     to_batch,
     training_batches,
 )
 
 TASK = ListopsTask(min_length=8, max_length=30, depth=3, arguments=4, operator_probability=0.3)
 TINY = ListopsTask(min_length=4, max_length=4, depth=1, arguments=2, operator_probability=0.0)
-QUICK = [
-    "--samples",
-    "60",
-    "--held-out",
-    "20",
-    "--steps",
-    "2",
-    "--batch-size",
-    "4",
-    "--width",
-    "16",
-]
+
+
+def listops_core(name: CoreName, max_length: int = 30) -> CoreConfig:
+    own = {"window": max_length} if name in ("transformer", "hourglass") else {}
+    return study_core(name, SMALL_CORE, {name: own})
 
 
 @pytest.mark.parametrize(
@@ -139,7 +126,7 @@ def test_more_expressions_than_there_are_end_in_an_error() -> None:
 def test_bounds_that_are_met_too_seldom_end_in_an_error() -> None:
     seldom = replace(TASK, min_length=80, max_length=85, operator_probability=0.01)
     for never in (seldom, replace(TASK, depth=1, arguments=5)):
-        with pytest.raises(UserError, match=r"gave 0 different .* give fewer --samples"):
+        with pytest.raises(UserError, match=r"gave 0 different .* give fewer"):
             never.make(3, seed=0)
 
 
@@ -198,23 +185,6 @@ def test_predicted_values_come_in_the_order_asked() -> None:
     assert told == [predicted_values(model, [e])[0] for e in expressions]
 
 
-def test_guesses_and_tallies() -> None:
-    def expression(text: str) -> Expression:
-        return Expression(tuple(text.split()), evaluate(text.split()))
-
-    train = [
-        expression(t) for t in ("[MAX 9 1 ]", "[MAX 9 2 ]", "[MIN 1 0 ]", "[MIN 0 3 ]", "[SM 4 5 ]")
-    ]
-    asked = [expression(t) for t in ("[MAX 9 3 ]", "[MIN 0 [MAX 1 2 ] ]", "[MIN 2 2 ]")]
-    assert guessed_values(train, asked, lambda e: "") == [9, 9, 9]
-    by_first = guessed_values(train, asked, lambda e: e.tokens[0])
-    assert by_first == [9, 0, 0]
-    counted = tally(asked, by_first)
-    assert (counted["right"], counted["count"]) == (2, 3)
-    assert counted["accuracy"] == pytest.approx(2 / 3)
-    assert counted["interval"][0] < 2 / 3 < counted["interval"][1]
-
-
 def test_a_memory_learns_operators_on_two_digits() -> None:
     assert _accuracy_on_two_digits("lstm", steps=120) > 0.6
 
@@ -226,10 +196,12 @@ def test_without_a_memory_there_is_but_one_value_to_tell() -> None:
 def _accuracy_on_two_digits(name: CoreName, steps: int) -> float:
     """Return the accuracy on the quarter of the 400 expressions that is held out."""
     made = TINY.make(400, seed=0)
-    study = StudyListopsCommand(width=32, batch_size=50, learning_rate=1e-2, steps=steps)
-    found = study.train(name, listops_core(name, 4), made[100:], made[:100], 0)["tally"]
-    assert found["count"] == 100
-    return float(found["accuracy"])
+    torch.manual_seed(0)
+    model = SequenceModel(listops_core(name, 4), NUM_SYMBOLS, 10, 32)
+    batches = islice(training_batches(made[100:], 50, 0), steps)
+    *_, _ = fit(model, batches, listops_loss, learning_rate=1e-2)
+    told = predicted_values(model, made[:100])
+    return sum(value == each.value for value, each in zip(told, made, strict=False)) / 100
 
 
 def test_the_loss_is_of_the_last_token() -> None:
@@ -239,56 +211,3 @@ def test_the_loss_is_of_the_last_token() -> None:
     alone = [listops_loss(model, *to_batch([expression])) for expression in made]
     together = listops_loss(model, *to_batch(made))
     torch.testing.assert_close(together, torch.stack(alone).mean())
-
-
-def test_the_command_compares_cores_and_writes_json(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    path = tmp_path / "new" / "listops.json"
-    options = ["--core", "tlb", "transformer", "--seeds", "0", "1", *QUICK, "--json", str(path)]
-    assert cli.main(["study", "listops", *options]) == 0
-    printed = capsys.readouterr()
-    for text in ("not comparable with published", "36.37 %", "[M", "guess"):
-        assert text in printed.out
-    assert "transformer, seed 1: 2 of 2 steps" in printed.err
-    figures = json.loads(path.read_text())
-    assert [(row["core"], row["seed"]) for row in figures["results"]] == [
-        (core, seed) for core in ("tlb", "transformer") for seed in (0, 1)
-    ]
-    assert figures["cores"]["transformer"]["window"] == figures["task"]["max_length"] == 50
-    for row in (*figures["results"], *figures["guesses"].values()):
-        told = row.get("tally", row)
-        assert told["count"] == 20
-        assert told["interval"][0] <= told["accuracy"] <= told["interval"][1]
-
-
-def test_the_same_command_gives_the_same_figures(tmp_path: Path) -> None:
-    found = []
-    for name in ("first.json", "second.json"):
-        assert (
-            cli.main(["study", "listops", "--core", "tlb", *QUICK, "--json", str(tmp_path / name)])
-            == 0
-        )
-        (result,) = json.loads((tmp_path / name).read_text())["results"]
-        found.append({key: value for key, value in result.items() if key != "seconds"})
-    assert found[0] == found[1]
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (["--samples", "0"], "--samples is 0; give 1 or more"),
-        (["--steps", "0"], "--steps is 0; give 1 or more"),
-        (["--learning-rate", "0"], "--learning-rate is 0.0; give a number above 0"),
-        (["--max-length", "5"], "--max-length is 5; give 10 or more"),
-        (
-            ["--core", "lstm", "--core-options", "window=3"],
-            "core lstm: the core has no option 'window'",
-        ),
-    ],
-)
-def test_mistakes_are_told(
-    options: list[str], message: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert cli.main(["study", "listops", *options]) == 2
-    assert message in capsys.readouterr().err
