@@ -84,7 +84,7 @@ Given = Mapping[str, Any] | None
 TTM_PAPER = "Ryoo et al. 2022, arXiv 2211.09119, mean average precision on Charades"
 HOURGLASS_PAPER = "Nawrot et al. 2021, arXiv 2110.13711"
 HOURGLASS_TABLES = f"tables 4 to 7: {HOURGLASS_PAPER}"
-UNREAD = "the paper's figures are not here, since we could not read them"
+UNREAD = "the figures of the paper are not entered"
 DRAWS = 2000  # of the bootstrap
 TLB_PAPER = "Didolkar et al. 2022, arXiv 2205.14794"
 
