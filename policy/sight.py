@@ -140,12 +140,12 @@ class ContentMemory(nn.Module):
         found_j = sum over p of softmax_p(s <q_j, k_p> + b_p) x_p    the read
 
     An event begins where the memory was closed at the tick before, or now differs from stored_1 by more
-    than the cells of the frame do from their mean. The write is that of a Token Turing Machine (Ryoo et
-    al. 2022) whose weights are 0 or 1: what a slot holds is as it was, however many ticks pass. q_j and
-    k_p are the normalised codes E(stored_j) and E(c_p), less the mean code of the frame; one E serves
-    both, so that equal things agree before anything is learned. Beside now is whether the memory is open,
-    beside stored_j the number of events, by which they can be counted, and beside found_j the likeness of
-    the best cell. To the tokens of slot j a code s_j is added, for their order. The write has no gradient.
+    than the cells of the frame do from their mean. The write is that of a Token Turing Machine (Ryoo et al.
+    2022) whose weights are 0 or 1: what a slot holds is as it was, however many ticks pass. q_j and k_p are
+    the normalised codes E(stored_j) and E(c_p), less the mean code of the frame; one E serves both, so that
+    equal things agree before anything is learned. Beside now is whether the memory is open, beside stored_j
+    the number of events, by which they can be counted, and beside found_j the likeness of the best cell.
+    All ticks of a window are computed at once. The write has no gradient.
     """
 
     positions: Tensor
@@ -158,8 +158,9 @@ class ContentMemory(nn.Module):
         self.cells, self.num_slots, size = cells, num_slots, channels + POSITION
         self.register_buffer("offset", torch.zeros(channels, 1, 1))
         self.register_buffer("scale", torch.zeros(channels, 1, 1))
-        positions = position_waves((cells, cells), POSITION)
-        self.register_buffer("positions", positions, persistent=False)
+        self.register_buffer(
+            "positions", position_waves((cells, cells), POSITION), persistent=False
+        )
         # No `Mlp`: oneDNN is slow at gradients of weights so small over so many cells.
         self.of_cell = nn.Linear(channels, HIDDEN)
         self.of_position = nn.Linear(POSITION, HIDDEN, bias=False)
@@ -177,7 +178,6 @@ class ContentMemory(nn.Module):
         self.prior = nn.Linear(size, 1, bias=False)
         self.look = nn.Softmax(dim=-1)  # over the cells: to write, to find; hooks see both
         self.tokens = nn.ModuleList(nn.Linear(size + 1, width) for _ in SOURCES)
-        self.slot = nn.Parameter(torch.randn(num_slots, width) / 2)  # s_j, as large as tokens
 
     @property
     def group_sizes(self) -> tuple[int, int, int]:
@@ -234,8 +234,8 @@ class ContentMemory(nn.Module):
             torch.cat([stored, count], dim=-1),
             found.view(batch, ticks, self.num_slots, -1) * is_held.unsqueeze(-1),
         )
-        now, *of_slots = (made(group) for made, group in zip(self.tokens, groups, strict=True))
-        return torch.cat([now, *(tokens + self.slot for tokens in of_slots)], dim=2), state
+        made = zip(self.tokens, groups, strict=True)
+        return torch.cat([layer(group) for layer, group in made], dim=2), state
 
     def to_write(self, cells: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return now, (U, C + 32), `least` of `_write`, (U,), and open, (U,) bool, of c_p, (U, P, C)."""
