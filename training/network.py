@@ -10,6 +10,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from torch import Tensor
+
 from ttm.policy.checkpoint import build_empty, load_checkpoint
 from ttm.policy.config import ActionHeadConfig
 from ttm.policy.cores.core import CoreConfig
@@ -97,10 +99,10 @@ def see_as(policy: Policy, seen: Policy, name: str) -> None:
 def with_chosen_parts(policy: Policy, options: TrainOptions) -> Policy:
     """Return `policy` if it has the parts that the options ask for, else a copy with new ones.
 
-    A new core has the old one's sizes, changed by --core-options. All other weights are kept, except
-    the action head's if the new core has another number of outputs. With another sight memory the core is
-    new as well. With another chunk the action head is new. A policy that is told of delays, or of longer
-    ones than before, begins with the actions that it had.
+    A new core has the old one's sizes, changed by --core-options. All other weights are kept, except the
+    action head's if the new core has another number of outputs. With another sight memory the core keeps
+    its weights, see `_of_other_inputs`. With another chunk the action head is new. A policy that is told
+    of delays, or of longer ones than before, begins with the actions that it had.
     """
     core, old = policy.config.core, policy.config
     if not _is(core, options.core):
@@ -110,8 +112,7 @@ def with_chosen_parts(policy: Policy, options: TrainOptions) -> Policy:
         return policy
     made = build_empty(policy.spec, network)
     fresh: tuple[str, ...] = ()
-    parts = (network.core, network.sight_tokens, network.sight)
-    if parts != (old.core, old.sight_tokens, old.sight):
+    if network.core != old.core:
         fresh += (CORE,)
     if made.core.num_outputs != policy.core.num_outputs or network.chunk != old.chunk:
         fresh += (ACTION_HEAD,)
@@ -154,11 +155,35 @@ def _filled(made: Policy, policy: Policy, fresh: tuple[str, ...]) -> Policy:
     if (new.sight_tokens, new.sight) != (old.sight_tokens, old.sight):
         fresh = (*fresh, SIGHT)
     kept = {n: value for n, value in policy.state_dict().items() if not n.startswith(fresh)}
-    made.load_state_dict(kept, strict=False)
+    made.load_state_dict(_of_other_inputs(kept, policy, made), strict=False)
     if made.delay_code is not None and policy.delay_code is not None:  # the code is of a share
         made.delay_code.rescale(new.longest_delay_s / old.longest_delay_s)
     made.known_instructions = dict(policy.known_instructions)
     return made
+
+
+def _of_other_inputs(kept: dict[str, Tensor], policy: Policy, made: Policy) -> dict[str, Tensor]:
+    """Return the weights `kept` of `policy` for `made`, whose core may read more or fewer tokens.
+
+    Of positions, (1, other + N, D), the rows of tokens that both have are kept; what else has another
+    shape is left out.
+    """
+    shared, found = policy.token_sources.keys() & made.token_sources.keys(), dict[str, Tensor]()
+    for name, new in made.state_dict().items():
+        old = kept.get(name)
+        if old is not None and old.shape != new.shape and old.dim() == new.dim() == 3:
+            other = old.shape[1] - policy.num_tokens
+            if other >= 0 and other == new.shape[1] - made.num_tokens:
+                rows = new.clone()
+                rows[:, :other] = old[:, :other]
+                for source in shared:
+                    to, of = (each.token_sources[source] for each in (made, policy))
+                    count = min(to.stop - to.start, of.stop - of.start)
+                    rows[:, other:][:, to][:, :count] = old[:, other:][:, of][:, :count]
+                old = rows
+        if old is not None and old.shape == new.shape:
+            found[name] = old
+    return found
 
 
 def with_head_options(config: ActionHeadConfig, options: Sequence[str]) -> ActionHeadConfig:

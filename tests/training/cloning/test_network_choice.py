@@ -132,18 +132,29 @@ def test_a_new_core_leaves_all_other_weights(outputs: int, spec: PolicySpec) -> 
     )
 
 
-def test_another_kind_of_sight_memory_comes_with_a_new_core(spec: PolicySpec) -> None:
-    config = replace(chosen_network(asked(core="none", sight_tokens=2)), sight_cells=8)
+@pytest.mark.parametrize("tokens", [0, 2])
+def test_a_core_is_kept_beside_another_sight_memory(tokens: int, spec: PolicySpec) -> None:
+    """And of its positions the rows of all tokens that it had."""
+    config = replace(chosen_network(asked(core="none", sight_tokens=tokens)), sight_cells=8)
     policy = Policy(spec, config)
-    made = with_chosen_parts(policy, asked(sight="content"))
+    made = with_chosen_parts(policy, asked(sight="content", sight_tokens=3))
     assert isinstance(made.sight, ContentMemory)
     assert made.config.sight_cells == 8  # as some checkpoints have it
     old, new = policy.state_dict(), made.state_dict()
-    kept = {
-        name for name in old if not name.startswith("sight.") and torch.equal(old[name], new[name])
-    }
-    assert all(name in kept for name in old if not name.startswith(("sight.", "core.")))
-    assert not all(name in kept for name in old if name.startswith("core."))
+    same = {name for name in old.keys() & new.keys() if old[name].shape == new[name].shape}
+    for name in same:
+        if not name.startswith("sight."):
+            torch.testing.assert_close(new[name], old[name], rtol=0, atol=0)
+    others = {name for name in old if not name.startswith("sight.")} - same
+    assert others
+    assert all(name.endswith("position") for name in others)
+    for name in others:
+        for source in ("head", "previous action", "instruction"):
+            before, after = (
+                one.state_dict()[name][:, -one.num_tokens :][:, one.token_sources[source]]
+                for one in (policy, made)
+            )
+            torch.testing.assert_close(after, before, rtol=0, atol=0)
 
 
 @pytest.mark.parametrize("tokens", [False, True])
