@@ -55,6 +55,7 @@ from ttm.sim.pages import COLOURS, to_svg
 from ttm.training.bench.sequence import PlainTransformerConfig, Sizes, kept_bytes, training_pass
 from ttm.training.console import compact_table, make_folder, print_progress, write_given
 from ttm.training.data import open_all, split
+from ttm.training.resume import fingerprint
 from ttm.training.sequence_model import (
     SequenceModel,
     fit,
@@ -194,8 +195,8 @@ class ActivityTask(Task):
         skills = sorted({episode.task for episode in [*training, *validation]})
         self._settings = {
             "skills": skills,
-            "episodes": [len(training), len(validation)],
-            "ticks_of_episodes": training.num_ticks + validation.num_ticks,
+            **fingerprint("training", training, {}),
+            **fingerprint("held-out", validation, {}),
             "vision": hashlib.sha256(init.read_bytes()).hexdigest()[:12],
         }
         path = command.out / f"features-{digest(self._settings)}.safetensors"

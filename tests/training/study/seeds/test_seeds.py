@@ -120,9 +120,10 @@ def test_rank_correlation_is_spearmans_with_an_interval_over_the_seeds() -> None
     assert rank_correlation([[1.0], [2.0]], [1, 2]) is None
 
 
-def record(folder: Path) -> None:
+def record(folder: Path, seed: int = 0) -> None:
     """Record four episodes of eleven ticks for each of two skills, one of the four held out."""
-    rng = np.random.default_rng(0)
+    rng = np.random.default_rng(seed)
+    folder.mkdir()
     for number in range(8):
         with EpisodeWriter(folder / f"{number}.hdf5", SPEC) as writer:
             for tick in range(11):
@@ -267,7 +268,6 @@ def test_the_command_goes_on_where_it_stopped(
     tmp_path: Path, tiny: None, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder, out = tmp_path / "demos", tmp_path / "out"
-    folder.mkdir()
     record(folder)
     words = ["study", "seeds", "ttm-processor", "--data", str(folder), "--out", str(out)]
     words += ["--steps", "1", "--seeds"]
@@ -294,6 +294,11 @@ def test_the_command_goes_on_where_it_stopped(
     # The row of the Token Turing Machine is that of another table as well.
     assert cli.main(["study", "seeds", "ttm-summarizer", *words[3:], "0"]) == 0
     assert len(list(trainings.glob("*.json"))) == 8
+    # Other episodes, as many and as long, are other data.
+    record(tmp_path / "others", seed=1)
+    words[words.index(str(folder))] = str(tmp_path / "others")
+    assert cli.main([*words, "0"]) == 0
+    assert len(list(trainings.glob("*.json"))) == 11
 
 
 def test_faults_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
