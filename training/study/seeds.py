@@ -460,9 +460,8 @@ class FeedbackTransformer(SequenceCore):
         assert episode_start is None
         memory = (state or self.initial_state(len(tokens)))["memory"]
         place = torch.arange(tokens.shape[1]) + (memory.shape[1] - 1) // self.num_outputs
-        inputs = (
-            self.read_all(tokens) + torch.cat(waves(place, tokens.shape[-1]), 1)[:, None].float()
-        )
+        position = torch.cat(waves(place, tokens.shape[-1]), 1)[:, None]
+        inputs = self.read_all(tokens) + position.float()
         outputs, weights = [], self.mixture.softmax(dim=0)
         for x in inputs.unbind(dim=1):
             keys, values = memory.chunk(2, dim=-1)

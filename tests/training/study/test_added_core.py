@@ -52,9 +52,7 @@ def _leaky_is_in_the_registry(monkeypatch: pytest.MonkeyPatch) -> None:
     names = (*registry.NAMES, "leaky")
     monkeypatch.setattr(registry, "CORES", {**registry.CORES, "leaky": entry})
     monkeypatch.setattr(registry, "NAMES", names)
-    monkeypatch.setattr(
-        copy_options, "CoreName", Literal[names]
-    )  # made of NAMES when it is imported
+    monkeypatch.setattr(copy_options, "CoreName", Literal[names])  # made of NAMES at import
 
 
 def test_an_added_core_is_trained(tmp_path: Path) -> None:
