@@ -42,10 +42,11 @@ def load_sentence_model() -> Iterator[Callable[[str], Any]]:
 
 
 def _begin_alike() -> None:
-    """Seed PyTorch, and take back the number of threads that a test before may have set."""
+    """Seed PyTorch, and take back the settings of the process that a test before may have changed."""
     if (torch := sys.modules.get("torch")) is not None:
         torch.manual_seed(0)
         torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
+        torch.set_flush_denormal(False)
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -813,6 +813,7 @@ class StudySeedsCommand:
     def make(self) -> Results:
         """Train what OUT lacks, seed by seed; write and return the results."""
         prepare_process()
+        torch.set_flush_denormal(True)  # gradients over many ticks would take thrice as long
         table, folder = TABLES[self.table], make_folder(self.out / "trainings")
         task = table.task(self)
         settings = {"task": task.name, **task.settings()}
@@ -836,11 +837,7 @@ class StudySeedsCommand:
                 with FileLock(folder / f".{name}.lock"):
                     if not (folder / name).exists():
                         begun = time.process_time()
-                        torch.set_flush_denormal(True)  # gradients over many ticks would take thrice as long
-                        try:
-                            found = task.train(row, seed)
-                        finally:
-                            torch.set_flush_denormal(False)
+                        found = task.train(row, seed)
                         hours = round((time.process_time() - begun) / 3600, 6)
                         write_json(folder / name, {"seed": seed, **found, "cpu_hours": hours})
                 of["trainings"].append(json.loads((folder / name).read_text(encoding="utf-8")))

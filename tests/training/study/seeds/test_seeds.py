@@ -262,7 +262,6 @@ def test_every_task_is_learned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         assert [each["seed"] for each in row["trainings"]] == [0]
         assert row["trainings"][0]["value"] >= 0
         assert 0 < made.cpu_hours < 0.1
-        assert made.cpu_hours * 1e-310 > 0  # what comes after in this process computes as before
 
 
 def test_the_command_goes_on_where_it_stopped(
