@@ -69,7 +69,6 @@ COMMANDS = {
     "bench drift": "ttm.training.bench.drift:BenchDriftCommand",
     "bench sim": "ttm.training.bench.sim:BenchSimCommand",
     "bench ros": "ttm.training.bench.ros:BenchRosCommand",
-    "study copy": "ttm.training.study.copy:StudyCopyCommand",
     "study babyai": "ttm.training.study.babyai:StudyBabyaiCommand",
     "study memory": "ttm.training.study.memory:StudyMemoryCommand",
     "study suite": "ttm.training.study.suite:StudySuiteCommand",
@@ -103,7 +102,7 @@ The way from data to robot:
 
 Without a robot or data: ttm collect records demonstrations in a simulated kitchen, ttm evaluate and
 ttm robot --sim run the policy that ships with the project, ttm demo does all of it in one go.
-Each command explains itself: ttm train --help, ttm bench --help, ttm study copy --help
+Each command explains itself: ttm train --help, ttm bench --help, ttm study seeds --help
 ttm --version prints the version.
 """
 

@@ -5,7 +5,6 @@ Studies and benches share it, so that what they compare differs in its memory on
 
 from __future__ import annotations
 
-import copy
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
@@ -59,17 +58,6 @@ class SequenceModel(nn.Module):
     def num_parameters(self) -> int:
         """The number of parameters of all parts."""
         return sum(parameter.numel() for parameter in self.parameters())
-
-
-def ticks_seen(model: SequenceModel, symbols: Tensor) -> int:
-    """Return how many ticks back the last scores for symbols (1, T) depend, by their gradient."""
-    # In float32 a gradient through hundreds of ticks may underflow to 0.
-    model = copy.deepcopy(model).double()
-    embedded = model.embedding(symbols).detach().requires_grad_()
-    last = model.scores(embedded)[0, -1]
-    (gradient,) = torch.autograd.grad(last @ torch.randn_like(last), embedded)
-    seen = gradient[0].abs().sum(dim=1) > 0  # (T,)
-    return len(seen) - 1 - int(seen.int().argmax())
 
 
 def study_core(
@@ -211,25 +199,6 @@ def fit(
             return
         values = [float(value) for value in losses]
         yield Progress(steps, values[-1], sum(values) / len(values), seconds)
-
-
-def within(batches: Iterable[Samples], seconds: float) -> Iterator[Samples]:
-    """Yield from `batches`, at least once, until the time since the first one is up."""
-    end = time.perf_counter() + seconds
-    for batch in batches:
-        yield batch
-        if time.perf_counter() >= end:
-            return
-
-
-def repeated(samples: Samples, batch_size: int, generator: torch.Generator) -> Iterator[Samples]:
-    """Yield batches of the same samples without end, in a new order after each pass over them."""
-    order = torch.empty(0, dtype=torch.int64)
-    while True:
-        while len(order) < batch_size:
-            order = torch.cat([order, torch.randperm(len(samples[0]), generator=generator)])
-        rows, order = order[:batch_size], order[batch_size:]
-        yield tuple(part[rows] for part in samples)
 
 
 SIGHT_TOKENS = 6

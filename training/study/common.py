@@ -1,9 +1,8 @@
-"""What the studies share: options and sizes of those on symbols, and how results are printed."""
+"""What the studies share: sizes of those on symbols, and how results are printed."""
 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from torch import Tensor
 
-from ttm.policy.errors import UserError, options, require_above_0, require_at_least, require_some
+from ttm.policy.errors import UserError
 from ttm.sim.results import Rate
 from ttm.training.console import write_figures
 from ttm.training.runtime import keep_freed_memory
@@ -22,34 +21,6 @@ SMALL_CORE = {"process_size": 1, "num_layers": 2, "num_heads": 4, "mlp_size": 12
 """Sizes of every core that has such fields, so that one CPU core trains it within minutes."""
 HELD_OUT_SEED = 2**40
 """Seed of held-out sequences, which are the same for all trainings."""
-
-
-@dataclass(frozen=True)
-class SymbolStudy:
-    """The options of every study that trains cores on sequences of symbols."""
-
-    seeds: tuple[int, ...] = (0,)
-    """One training for each seed, with other initial weights and batches; held-out data stay."""
-    core_options: tuple[str, ...] = ()
-    """Fields that all named cores get, such as `num_layers=3`, instead of the study's sizes."""
-    width: int = 64
-    """D, the width of the core and of the embedding of the symbols."""
-    batch_size: int = 32
-    """Sequences in a batch."""
-    learning_rate: float = 1e-3
-    """Learning rate of Adam."""
-    json: Path | None = None
-    """Also write all figures to this file."""
-
-    def check(self) -> None:
-        """Raise `UserError` if a value is out of range."""
-        require_some(options(self, "seeds"))
-        require_at_least(1, options(self, "width", "batch_size"))
-        require_above_0(options(self, "learning_rate"))
-
-    def chosen(self, *names: str) -> dict[str, Any]:
-        """Return the values of some options, for the file of `json`."""
-        return {name: getattr(self, name) for name in names}
 
 
 def prepare_process() -> None:

@@ -479,7 +479,7 @@ TLB = core(AblatedBottleneckConfig, SMALL_CORE, num_latents=10, chunk_size=10)
 
 
 class CopyTask(Task):
-    """Repeat ten digits after T ticks, as in `ttm study copy`, until all held-out sequences are right."""
+    """Repeat ten digits after T ticks until all held-out sequences are right."""
 
     name, measure, digits, steps = "copy", "thousands of samples until all are right", 1, 1000
     batch_size, learning_rate = 32, 1e-3
@@ -556,6 +556,13 @@ def tlb(name: str, paper: float | None = None, blanks: int | None = None, **own:
     return Row(name, replace(TLB, **own), paper, given)
 
 
+RING = {
+    "write": "ring",
+    "read": "attend",
+    "num_layers": 0,
+    "process_size": 1,
+    "write_outputs": False,
+}
 NESTED = "2@1 1@2 4@4 1@2 2@1"
 LONG = (
     Row("8 layers without a window", core(PlainTransformerConfig, DEEP, num_layers=8)),
@@ -616,6 +623,8 @@ TABLES: dict[str, Table] = {
         tlb("TLB, T = 400", 14.6, 400),
         *(Row(f"Feedback Transformer, T = {n}", FeedbackConfig(1), None, {"blanks": n}, 3 if n < 300 else 1)
           for n in (100, 200, 300, 400)),
+        ttm("TTM, T = 100", given={"blanks": 100}, initial_memory="learned"),
+        *(ttm(f"ours, T = {n}", given={"blanks": n}, **RING) for n in (100, 400)),
     ), "a row that did not get all right has the samples of all its steps. In the paper a Feedback "
        "Transformer fails above T = 400"),
     "tlb-parts": Table("Past and top-down attention", f"ablation: {TLB_PAPER}", ExpressionTask, (

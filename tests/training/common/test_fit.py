@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from itertools import islice
-
 import pytest
 import torch
 from torch import Tensor, nn
 
 from ttm.policy import UserError
 from ttm.policy.cores.ttm import TokenTuringConfig
-from ttm.training.sequence_model import SequenceModel, fit, repeated, study_core, within
+from ttm.training.sequence_model import SequenceModel, fit, study_core
 
 
 def squared(model: nn.Module, x: Tensor) -> Tensor:
@@ -85,26 +83,6 @@ def test_fit_clips_gradients() -> None:
         )
     ]
     assert max(norms) <= 1
-
-
-def test_repeated_batches_have_every_sample_once_a_round() -> None:
-    samples = (torch.arange(7), torch.arange(7) * 10)
-    batches = list(islice(repeated(samples, 2, torch.Generator().manual_seed(0)), 7))
-    drawn = torch.cat([one for one, _ in batches])
-    assert sorted(drawn[:7].tolist()) == sorted(drawn[7:].tolist()) == list(range(7))
-    assert drawn[:7].tolist() != drawn[7:].tolist()
-    assert all(torch.equal(ten, one * 10) for one, ten in batches)
-
-
-def test_a_batch_may_be_larger_than_the_samples() -> None:
-    ((rows,),) = islice(repeated((torch.arange(3),), 8, torch.Generator().manual_seed(0)), 1)
-    assert rows.bincount().tolist() in ([3, 3, 2], [3, 2, 3], [2, 3, 3])
-
-
-def test_batches_end_when_time_is_up_but_not_before_the_first() -> None:
-    batch = (torch.ones(1),)
-    assert list(within([batch] * 5, seconds=0)) == [batch]
-    assert list(within([batch] * 5, seconds=100)) == [batch] * 5
 
 
 def test_a_study_s_sizes_are_taken_where_a_core_has_them() -> None:

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Literal
 
 import pytest
+import torch
 from torch import Tensor, nn
 
 from ttm.policy import CoreConfig, TemporalCore
 from ttm.policy.cores import registry
 from ttm.policy.cores.core import CoreState
-from ttm.training import cli
-from ttm.training.study import copy as copy_options
+from ttm.training.sequence_model import SequenceModel, fit, study_core
+from ttm.training.study.common import SMALL_CORE
+from ttm.training.study.copy import NUM_SYMBOLS, sequences
 from ttm.training.study.minigrid_study import equal_core
 
 
@@ -52,18 +51,15 @@ def _leaky_is_in_the_registry(monkeypatch: pytest.MonkeyPatch) -> None:
     names = (*registry.NAMES, "leaky")
     monkeypatch.setattr(registry, "CORES", {**registry.CORES, "leaky": entry})
     monkeypatch.setattr(registry, "NAMES", names)
-    monkeypatch.setattr(copy_options, "CoreName", Literal[names])  # made of NAMES at import
 
 
-def test_an_added_core_is_trained(tmp_path: Path) -> None:
-    path = tmp_path / "figures.json"
-    options = ["--core", "leaky", "--width", "8", "--batch-size", "4", "--lengths", "3"]
-    options += ["--minutes", "0.0001", "--json", str(path)]
-    assert cli.parse(["study", "copy", *options]).run() == 0
-    figures = json.loads(path.read_text())
-    sizes = figures["cores"]["leaky"]
-    assert sizes == {"kind": "leaky", "num_layers": 2, "kept": 0.5}
-    assert len(figures["results"]) == 1
+def test_an_added_core_is_trained() -> None:
+    config = study_core("leaky", SMALL_CORE, {})
+    assert config == LeakyConfig(num_layers=2)
+    symbols, digits = sequences(4, 3, torch.Generator().manual_seed(0))
+    model = SequenceModel(config, NUM_SYMBOLS, NUM_SYMBOLS, 8)
+    (progress,) = fit(model, [(symbols, digits)], SequenceModel.loss, learning_rate=1e-3)
+    assert progress.steps == 1
 
 
 def test_an_added_core_without_mlps_keeps_its_size_beside_equal_ones() -> None:
