@@ -52,6 +52,7 @@ from ttm.policy.files import replacing, write_json
 from ttm.policy.layers import AttentionBlock, TransformerEncoder, layer_norm, waves
 from ttm.policy.spec import checkpoint_path
 from ttm.sim.pages import COLOURS, to_svg
+from ttm.training.bench.common import counted_step
 from ttm.training.bench.sequence import PlainTransformerConfig, Sizes, kept_bytes, training_pass
 from ttm.training.console import compact_table, make_folder, print_progress, write_given
 from ttm.training.data import open_all, split
@@ -231,9 +232,9 @@ class ActivityTask(Task):
 
         self.fit(row, seed, model, batches, loss, learning_rate=self.learning_rate)
         found = self._precisions(model)
-        parameters = sum(each.numel() for each in model.core.parameters())
-        value = 100 * float(np.mean(list(found.values())))
-        return {"value": value, "parameters": parameters, "each": found}
+        step = counted_step(row.config, WIDTH, maps.shape[1] * tokens)
+        value, gflops = 100 * float(np.mean(list(found.values()))), step.operations / 1e9
+        return {"value": value, "parameters": step.parameters, "gflops": gflops, "each": found}
 
     @torch.no_grad()
     def _precisions(self, model: ActivityModel) -> dict[str, float]:
@@ -706,7 +707,7 @@ class Results:
     settings: dict[str, Any]
     rows: list[dict[str, Any]]
     """Of each: "row", "paper", "core", "given", and "trainings", each with "seed", "value", "parameters",
-    "cpu_hours" and perhaps more."""
+    "cpu_hours" and perhaps more, as "gflops", a multiply-add of a step counted as one."""
 
     @classmethod
     def read(cls, path: Path) -> Results:
@@ -733,7 +734,7 @@ class Results:
 
     def texts(self) -> Iterator[str | TitledTable]:
         """Yield table and notes for the terminal."""
-        columns = ("row", "paper", "ours", "from", "to", "seeds", "parameters", "CPU h")
+        columns = ("row", "paper", "ours", "from", "to", "seeds", "parameters", "GFLOPs", "CPU h")
         rows = []
         for row in self.rows:
             done, values = row["trainings"], self.values(row)
@@ -742,9 +743,10 @@ class Results:
                 ours = (float(np.mean(values)), min(values), max(values))
                 shown = [f"{each:.{self.digits}f}" for each in ours]
             size = f"{done[0]['parameters']:,}" if done else "—"
+            cost = f"{done[0]['gflops']:.4f}" if done and "gflops" in done[0] else "—"
             paper = "—" if row["paper"] is None else f"{row['paper']:g}"
             hours = sum(each["cpu_hours"] for each in done)
-            rows.append([row["row"], paper, *shown, len(done), size, f"{hours:.2f}"])
+            rows.append([row["row"], paper, *shown, len(done), size, cost, f"{hours:.2f}"])
         yield compact_table(f"{self.title}: {self.measure}", columns, rows)
         agreement = self.correlation or "too few rows for one"
         yield f"Spearman's rank correlation with the paper, 95 % interval over seeds: {agreement}"

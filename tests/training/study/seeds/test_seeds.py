@@ -283,6 +283,8 @@ def test_the_command_goes_on_where_it_stopped(
     assert [row["row"] for row in found.rows] == ["MLP", "Mixer", "Transformer"]
     assert [each["seed"] for each in found.rows[0]["trainings"]] == [0, 1]
     assert found.cpu_hours > 0
+    cheapest, *_, dearest = (row["trainings"][0]["gflops"] for row in found.rows)
+    assert 0 < cheapest < dearest
     assert "<svg" in plot.read_text()
     capsys.readouterr()
     assert cli.main([*words[:3], "--figures", str(out / "ttm-processor.json")]) == 0
