@@ -18,7 +18,7 @@ from ttm.policy.cores.ttm import TokenTuringConfig
 from ttm.sim.kitchen.spec import SPEC
 from ttm.training import cli
 from ttm.training.sequence_model import SequenceModel, num_parameters
-from ttm.training.study import activity, copy, seeds
+from ttm.training.study import activity, copy, minigrid, seeds
 from ttm.training.study.activity import (
     PHASES,
     Episodes,
@@ -253,6 +253,9 @@ def test_every_task_is_learned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(ChunkTask, "evaluated", 2)
     monkeypatch.setattr(seeds.CostTask, "cost", replace(seeds.CostTask.cost, ticks=12))
     monkeypatch.setattr(copy, "HELD_OUT", 2)
+    monkeypatch.setattr(seeds.BabyTask, "demonstrations", 3)
+    monkeypatch.setattr(seeds.BabyTask, "episodes", 1)
+    monkeypatch.setattr(minigrid, "SEEDS_A_FILE", 4)
     of_task = {table.task: name for name, table in TABLES.items() if table.task is not ActivityTask}
     for name in of_task.values():
         monkeypatch.setitem(TABLES, name, replace(TABLES[name], rows=TABLES[name].rows[-1:]))
