@@ -32,8 +32,8 @@ MEAN, LOG_WEIGHT = "sight_mean", "sight_log_weight"
 SEEN = "sight: seen"
 SOURCES = ("sight: now", SEEN, "sight: found")
 """The names of the three groups of J tokens, as sources of the core's inputs."""
-EMBEDDING, POSITION, HIDDEN = 16, 32, 32
-"""Channels of e_p, channels of pos_p, and the hidden width of E and f."""
+EMBEDDING, POSITION, HIDDEN, SELECTOR = 16, 32, 32, 64
+"""Channels of e_p, channels of pos_p, the hidden width of E and f, and that of l_p."""
 CHANNELS = EMBEDDING + POSITION
 """Channels of x_p."""
 COLOUR_GAIN = 4.0
@@ -162,10 +162,10 @@ class ContentMemory(nn.Module):
             "positions", position_waves((cells, cells), POSITION), persistent=False
         )
         # No `Mlp`: oneDNN is slow at gradients of weights so small over so many cells.
-        self.of_cell = nn.Linear(channels, HIDDEN)
-        self.of_position = nn.Linear(POSITION, HIDDEN, bias=False)
-        self.of_frame = nn.Linear(HIDDEN, HIDDEN, bias=False)
-        self.select = nn.Linear(HIDDEN, 1)
+        self.of_cell = nn.Linear(channels, SELECTOR)
+        self.of_position = nn.Linear(POSITION, SELECTOR, bias=False)
+        self.of_frame = nn.Linear(SELECTOR, SELECTOR, bias=False)
+        self.select = nn.Linear(SELECTOR, 1)
         nn.init.constant_(self.select.bias, -4.0)  # closed until it has learned
         for each in self.selector():
             each.requires_grad_(False)

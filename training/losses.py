@@ -261,7 +261,7 @@ def _farthest(codes: Tensor, stands: Tensor) -> Tensor:
     return torch.cat(found, dim=1)
 
 
-LESSONS, FRAMES, LEARNING_RATE = 300, 256, 5e-3
+LESSONS, FRAMES, LEARNING_RATE = 600, 256, 5e-3
 """Of `learn_memory`: the steps, the frames of each, and the peak learning rate."""
 SHORTEST_STAND, LAST_TICKS = 4, 8
 """The fewest ticks of a stand-still that tells what will be gone, and the most of its last ones."""
