@@ -61,11 +61,11 @@ LINES = {
     "ttm.policy": 8_103,
     "ttm.datasets": 8_947,
     "ttm.sim": 8_258,
-    "ttm.training": 13_200,
+    "ttm.training": 13_215,
     "ttm_policy": 13_405,
 }
 """Package -> the lines that its files may have together."""
-MOST_CODE, MOST_FILES, LEAST_MEDIAN = 35_520, 240, 130
+MOST_CODE, MOST_FILES, LEAST_MEDIAN = 35_530, 240, 130
 LONGEST_FILE, LONGEST_CHAIN, MOST_SINGLE_IMPORTERS = 900, 14, 60
 PLACES_TO_ADD = (
     "ttm.policy.cores.",

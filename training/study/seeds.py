@@ -172,11 +172,13 @@ def core(kind: type[CoreConfig], sizes: Mapping[str, Any] = SIZES, **own: Any) -
     return kind(**{**{n: v for n, v in sizes.items() if n in names}, **own})
 
 
-def equal(config: CoreConfig, to: CoreConfig, num_inputs: int = 1) -> CoreConfig:
+def equal(
+    config: CoreConfig, to: CoreConfig, num_inputs: int = 1, width: int = WIDTH
+) -> CoreConfig:
     """Return a core with MLPs of such a width, or an LSTM of such a depth, that it is as large as another."""
-    wanted = num_parameters(to, WIDTH, num_inputs)
+    wanted = num_parameters(to, width, num_inputs)
     fitted = lstm_with_parameters if isinstance(config, LstmConfig) else with_parameters
-    return fitted(config, wanted, WIDTH, num_inputs, advice="change the row in the study's file")
+    return fitted(config, wanted, width, num_inputs, advice="change the row in the study's file")
 
 
 class ActivityTask(Task):
@@ -547,16 +549,24 @@ class BabyTask(Task):
     """Act as the bot of BabyAI's GoToSeq does, in several rooms and for up to four goals."""
 
     name, measure, digits, steps = "babyai", "success with the best action, %", 1, 1600
-    demonstrations, episodes = 20_000, 512
+    demonstrations, episodes, width = 20_000, 512, 128
 
     def __init__(self, command: StudySeedsCommand) -> None:
         """Raise `UserError` without the extra that has BabyAI."""
         super().__init__(command)
         require_extra("babyai", "this table")
         study = import_module("ttm.training.study.babyai").StudyBabyaiCommand
-        self._study = study(level="GoToSeq", steps=self.steps, episodes=self.episodes)
+        names = "demonstrations", "steps", "episodes", "width"
+        self._study = study(level="GoToSeq", **{name: getattr(self, name) for name in names})
         recorder = import_module("ttm.training.study.minigrid").load_or_record
         self._shown = recorder(self._study, self.demonstrations, command.out, 1)
+
+    def settings(self) -> dict[str, Any]:
+        return {**super().settings(), **self._study.settings()}
+
+    def sized(self, row: Row) -> Row:
+        config = equal(row.config, replace(TLB, **BABY), width=self.width)
+        return replace(super().sized(row), config=config)
 
     def train(self, row: Row, seed: int) -> dict[str, Any]:
         made = replace(self._study, seed=seed).train(row.name, row.config, self._shown)
@@ -851,7 +861,6 @@ class StudySeedsCommand:
     def make(self) -> Results:
         """Train what OUT lacks, seed by seed; write and return the results."""
         prepare_process()
-        torch.set_flush_denormal(True)  # gradients over many ticks would take thrice as long
         table, folder = TABLES[self.table], make_folder(self.out / "trainings")
         task = table.task(self)
         settings = {"task": task.name, **task.settings()}

@@ -164,6 +164,12 @@ def test_rows_of_a_table_are_of_equal_size() -> None:
             assert count == pytest.approx(num_parameters(wanted, WIDTH, inputs), rel=0.02), row.name
 
 
+def test_rows_of_babyai_are_of_equal_size() -> None:
+    rows = [seeds.BabyTask.__new__(seeds.BabyTask).sized(row) for row in TABLES["tlb-babyai"].rows]
+    whole, *others = (num_parameters(row.config, seeds.BabyTask.width) for row in rows)
+    assert others == pytest.approx([whole] * 2, rel=0.02)
+
+
 def model_of(config: CoreConfig) -> TemporalCore:
     torch.manual_seed(0)
     return config.build(8, 1).eval()
