@@ -21,16 +21,12 @@ Precision = Literal["float32", "bfloat16"]
 """bfloat16: 8 bits of mantissa in matrix products and convolutions, and half the bytes of weights."""
 LONGEST_DELAY_S = 10.0
 """The longest delay between observation and command that a policy can be trained or run with, in seconds."""
-SightName = Literal["colours", "content"]
-"""colours: of mean colours, of which nothing is forgotten. content: slots of vision's first layer."""
 ACTOR_HELP = (
     "A policy of your own in place of a checkpoint. MODULE:MAKE: make(spec), or make(), returns an object "
     "with reset(instruction) and act(observation). ws://HOST:PORT: a policy that ttm serve runs; the "
     "environment variable TTM_TOKEN holds its token. lerobot:FOLDER or robomimic:FILE: a checkpoint of "
     "these projects."
 )
-SIGHT_CELLS = 16
-"""Cells along each side of a frame, unless a sight memory is given another number."""
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,6 @@ from torch.nn import functional as F
 
 from ttm.policy.cores.ttm_variants import GatedWrite
 from ttm.policy.layers import AttentionBlock, Mlp, SelfAttention
-from ttm.policy.sight import SightMemory
 from ttm.policy.vision import CameraTokens
 
 Model = TypeVar("Model", bound=nn.Module)
@@ -249,6 +248,5 @@ QUICK_LINEARS: Mapping[type[nn.Module], tuple[str, ...]] = {
     SelfAttention: ("qkv", "out"),
     AttentionBlock: ("query", "key_value", "out"),
     GatedWrite: ("gate",),
-    SightMemory: ("colour", "of_embedding", "select", "tokens.0", "tokens.1", "tokens.2"),
 }
 """Module -> its linear layers that become quick."""

@@ -21,7 +21,7 @@ class FeatureMaps:
 
     maps: Tensor  # (U, C, h, w) float16 or float32
     index: Tensor  # (B, T) int64: the map of each tick
-    to_write: tuple[Tensor, ...] = ()  # of `ContentMemory.to_write` for each map, if known
+    to_write: tuple[Tensor, ...] = ()  # of `SightMemory.to_write` for each map, if known
 
     def each_tensor(self, change: Callable[[Tensor], Tensor]) -> FeatureMaps:
         """Return the maps and what belongs to them as `change` returns them."""
@@ -45,8 +45,8 @@ class PolicyInputs:
     proprioception_valid: Tensor | None = None  # (B, T) bool; False to hide it; None for True
     features: Mapping[str, FeatureMaps] | None = None
     """Camera -> what vision makes of its images under this instruction. Vision then does not run."""
-    colours: FeatureMaps | None = None
-    """With `features`, for a policy with a sight memory: see `cell_colours`."""
+    cells: FeatureMaps | None = None
+    """With `features`, for a policy with a sight memory: see `Policy.cells_of`."""
     delay_s: Tensor | None = None
     """(B, T) float32, the time from the observation until its command is in force; None for 0."""
 
@@ -82,7 +82,7 @@ class PolicyInputs:
         changed: dict[str, Any] = {}
         for field in fields(self):
             value = getattr(self, field.name)
-            to = change_maps if field.name in ("features", "colours") else change
+            to = change_maps if field.name in ("features", "cells") else change
             if isinstance(value, Mapping):
                 changed[field.name] = {name: to(each) for name, each in value.items()}
             else:

@@ -27,7 +27,6 @@ from ttm.policy.cores.ttm import TokenTuringMachine
 from ttm.policy.cores.ttm_variants import TokenAddEraseWrite
 from ttm.policy.errors import UserError
 from ttm.policy.policy import Policy
-from ttm.policy.sight import ContentMemory
 
 Floats = npt.NDArray[np.float32]
 Which = Literal["read", "write"]
@@ -57,7 +56,7 @@ class MemoryAttention:
     camera_weights: Mapping[str, Floats]
     """Camera -> (h, w, K): the weights of its K tokens on the cells of the feature map, of sum one each."""
     gates: Floats | None = None
-    """(1,), for a `ContentMemory` alone: 1 where it was open, else 0."""
+    """(1,), with a sight memory alone: 1 where it was open, else 0."""
     looks: Floats | None = None
     """(1 + J, P), likewise: the weights of the P cells for what is written, and where each slot is found."""
 
@@ -153,13 +152,13 @@ def _hooks(
     pieces: dict[str, Any] = {"write": None, "slots": None}
     cameras: dict[str, Floats] = {}
     sources = policy.token_sources
-    content = policy.sight if isinstance(policy.sight, ContentMemory) else None
+    sight = policy.sight
     looks: list[Tensor] = []
 
     def finish(unit: nn.Module, args: tuple[Tensor, ...]) -> None:
         known: dict[str, Any] = {"memory_size": args[0].shape[1], "sources": sources}
-        if content:
-            pieces["gates"] = content.opens(looks[0][0]).float().detach().cpu().numpy()
+        if sight:
+            pieces["gates"] = sight.opens(looks[0][0]).float().detach().cpu().numpy()
             pieces["looks"] = torch.cat(looks, dim=1)[0].softmax(dim=-1).detach().cpu().numpy()
             looks.clear()
         record._latest = MemoryAttention(**known, camera_weights=dict(cameras), **pieces)
@@ -182,8 +181,8 @@ def _hooks(
 
     seeing = zip((c.name for c in policy.spec.cameras), policy.camera_tokens, strict=True)
     hooks: list[tuple[nn.Module, Callable[..., None]]] = [(x, seen_by(name)) for name, x in seeing]
-    if content:
-        hooks.append((content.look, lambda _, args: looks.append(args[0])))
+    if sight:
+        hooks.append((sight.look, lambda _, args: looks.append(args[0])))
     return [*hooks, (core.unit.read, read), (core.unit.write, written), (core.unit, finish)]
 
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ttm.policy.action_head import build_action_head
-from ttm.policy.config import SIGHT_CELLS, ActionHeadConfig, SightName, VisionConfig
+from ttm.policy.config import ActionHeadConfig, VisionConfig
 from ttm.policy.cores.core import CoreConfig, CoreState
 from ttm.policy.cores.registry import core_from_dict, core_to_dict
 from ttm.policy.cores.ttm import TokenTuringConfig
@@ -22,8 +22,8 @@ from ttm.policy.inputs import FeatureMaps, Normalizer, PolicyInputs
 from ttm.policy.language import EMBEDDING_SIZE, LANGUAGE_MODEL
 from ttm.policy.layers import Mlp, OptionalVector, ScalarCode
 from ttm.policy.relative import RelativeActions
+from ttm.policy.sight import CELLS, SightMemory, without_sight
 from ttm.policy.sight import SOURCES as SIGHT_SOURCES
-from ttm.policy.sight import ContentMemory, Sight, SightMemory, cell_colours, without_sight
 from ttm.policy.spec import PolicySpec
 from ttm.policy.vision import CameraTokens, FilmNetwork, build_vision
 
@@ -43,11 +43,7 @@ class PolicyConfig:
     tokens_per_camera: int = 6
     """K, the tokens to which the feature map of each camera is summarised."""
     sight_tokens: int = 0
-    """J, the selectors of the `SightMemory` of the first camera, of three tokens each; 0 for none."""
-    sight_cells: int = SIGHT_CELLS
-    """Cells along each side of a frame as the `SightMemory` sees it."""
-    sight: SightName = "colours"
-    """Which sight memory it is."""
+    """J, the slots of the `SightMemory` of the first camera, of two tokens each; 0 for none."""
     chunk: int = 1
     """K, the actions that are predicted at each tick: its own and those of the K - 1 ticks after it."""
     relative: tuple[str, ...] = ()
@@ -72,7 +68,7 @@ class PolicyConfig:
         """Return plain data for JSON."""
         data = {**asdict(self), "core": core_to_dict(self.core)}
         # So that other versions read the checkpoints that do without these:
-        later = ("relative", "absolute", "longest_delay_s", "sight_cells", "sight")
+        later = ("relative", "absolute", "longest_delay_s")
         return {n: x for n, x in data.items() if n not in later or x != getattr(PolicyConfig, n)}
 
     @classmethod
@@ -162,12 +158,9 @@ class Policy(nn.Module):
         )
         self.action_token = OptionalVector(spec.action_size, width)
         self.delay_code = ScalarCode(width) if config.longest_delay_s else None
-        self.sight: Sight | None = None
-        if config.sight_tokens and config.sight == "colours":
-            self.sight = SightMemory(width, config.sight_tokens, config.sight_cells)
-        elif config.sight_tokens and self.vision is not None:
-            channels, cells = self.vision.early_channels, config.sight_cells
-            self.sight = ContentMemory(width, config.sight_tokens, channels, cells)
+        self.sight: SightMemory | None = None
+        if config.sight_tokens and self.vision is not None:
+            self.sight = SightMemory(width, config.sight_tokens, self.vision.early_channels)
         self.core = config.core.build(width, self.num_tokens)
         outputs = self.core.num_outputs
         self.action_head = build_action_head(predicted, outputs, width, config.head, config.chunk)
@@ -252,8 +245,8 @@ class Policy(nn.Module):
         episode_start: Tensor | None = None,
     ) -> tuple[Tensor, CoreState]:
         """Return all tokens of the core, (B, T, N, D), and the new memory of sight; see `forward`."""
-        encoded, colours = self.encode(inputs), self.colours(inputs)
-        return self._with_sight(encoded, colours, state, episode_start)
+        encoded, cells = self.encode(inputs), self.cells(inputs)
+        return self._with_sight(encoded, cells, state, episode_start)
 
     def core_outputs(
         self, tokens: Tensor, state: CoreState | None = None, episode_start: Tensor | None = None
@@ -264,13 +257,13 @@ class Policy(nn.Module):
 
     def step(self, inputs: PolicyInputs, state: CoreState) -> tuple[Tensor, CoreState]:
         """Run one control tick: `inputs` with T = 1. Equals one tick of `forward`."""
-        return self.step_encoded(self.encode(inputs), self.colours(inputs), state)
+        return self.step_encoded(self.encode(inputs), self.cells(inputs), state)
 
     def step_encoded(
-        self, encoded: Tensor, colours: FeatureMaps | None, state: CoreState
+        self, encoded: Tensor, cells: FeatureMaps | None, state: CoreState
     ) -> tuple[Tensor, CoreState]:
-        """Run one control tick, given `encode` and `colours` for it; see `step`."""
-        tokens, sight = self._with_sight(encoded, colours, state)
+        """Run one control tick, given `encode` and `cells` for it; see `step`."""
+        tokens, sight = self._with_sight(encoded, cells, state)
         outputs, of_core = self.core.step(tokens[:, 0], without_sight(state))
         return self.action_head(outputs.unsqueeze(1)), of_core | sight
 
@@ -327,26 +320,31 @@ class Policy(nn.Module):
         predicted = self.action_head.of_actions(raw)
         return self.action_head.losses(predicted, targets, **rest)
 
-    def colours(self, inputs: PolicyInputs) -> FeatureMaps | None:
+    def cells(self, inputs: PolicyInputs) -> FeatureMaps | None:
         """Return what the sight memory sees of its camera; None for a policy without one."""
-        if self.sight is None or self.vision is None or inputs.colours is not None:
-            return inputs.colours
+        if self.sight is None or inputs.cells is not None:
+            return inputs.cells
         frames = inputs.images[self.spec.cameras[0].name]  # (B, T, 3, H, W)
         batch, ticks = frames.shape[:2]
         index = torch.arange(batch * ticks, device=frames.device).view(batch, ticks)
-        return FeatureMaps(cells_of(self.sight, self.vision, frames.flatten(0, 1)), index)
+        return FeatureMaps(self.cells_of(frames.flatten(0, 1)), index)
+
+    def cells_of(self, frames: Tensor) -> Tensor:
+        """Return what a sight memory sees of frames (U, 3, H, W), (U, C, CELLS, CELLS)."""
+        assert self.vision is not None, "a spec with cameras has vision"
+        return F.adaptive_avg_pool2d(self.vision.early(frames), CELLS)
 
     def _with_sight(
         self,
         encoded: Tensor,
-        colours: FeatureMaps | None,
+        cells: FeatureMaps | None,
         state: CoreState | None,
         episode_start: Tensor | None = None,
     ) -> tuple[Tensor, CoreState]:
-        if self.sight is None or colours is None:
+        if self.sight is None or cells is None:
             return encoded, {}
         memory = self.sight.initial_state(len(encoded)) if state is None else state
-        given = colours.maps, colours.index, memory, episode_start, *colours.to_write
+        given = cells.maps, cells.index, memory, episode_start, *cells.to_write
         more, memory = self.sight(*given)
         return torch.cat([encoded, more], dim=2), memory
 
@@ -374,13 +372,6 @@ class Policy(nn.Module):
             of_ticks = summary.index_select(0, given.index.flatten())
             tokens.append(of_ticks.unflatten(0, given.index.shape))
         return tokens
-
-
-def cells_of(sight: Sight, vision: FilmNetwork, frames: Tensor) -> Tensor:
-    """Return what a sight memory sees of frames (U, 3, H, W), (U, C, cells, cells)."""
-    if isinstance(sight, SightMemory):
-        return cell_colours(frames, sight.cells)
-    return F.adaptive_avg_pool2d(vision.early(frames), sight.cells)
 
 
 def _of_chunks(measured: Mapping[str, Tensor] | None) -> dict[str, Tensor]:

@@ -21,8 +21,7 @@ from ttm.datasets.reader import EpisodeReader, Floats
 from ttm.datasets.samplers import DataShares
 from ttm.datasets.windows import WindowDataset, reduced_spec, resized_frames, resized_spec
 from ttm.policy.errors import UserError
-from ttm.policy.policy import PRESETS, Policy, cells_of
-from ttm.policy.sight import Sight
+from ttm.policy.policy import PRESETS, Policy
 from ttm.policy.spec import CameraSpec, PolicySpec
 from ttm.training.frozen_vision import EpisodeFeatures, MapStore, without_cameras
 from ttm.training.options import TrainOptions
@@ -289,49 +288,39 @@ class FeatureCache:
         copies: the number of caches that share the memory of the machine.
         """
         self._policy = policy
-        self._sight = policy.sight
+        self._has_sight = policy.sight is not None
         self._cameras = cameras
         self._stores = {camera.name: MapStore() for camera in cameras}
-        self._colours: dict[tuple[type, int], MapStore] = {}  # sight memory, cells -> what it sees
+        self._cells = MapStore()  # what a sight memory sees
         self._limit = MEMORY_PORTION * available_memory_bytes() / copies
 
-    def for_sight(self, sight: Sight | None) -> FeatureCache:
-        """Return a cache that shares all features with this one, and keeps what `sight` sees."""
+    def for_sight(self, has_sight: bool) -> FeatureCache:
+        """Return a cache that shares all features with this one, with what a sight memory sees or without."""
         same = copy(self)
-        same._sight = sight
+        same._has_sight = has_sight
         return same
 
     def features(self, episodes: EpisodeDataset) -> EpisodeFeatures:
         """Return the features of `episodes`."""
         codes = embed_instructions(list(episodes))
         found: dict[str, list[Tensor]] = {camera.name: [] for camera in self._cameras}
-        sighted: list[Tensor] = []
+        cells: list[Tensor] = []
         for number, episode in enumerate(track(list(episodes), "computing features")):
             condition = torch.from_numpy(codes[number : number + 1])
             for camera in self._cameras:
                 recorded = resized_frames(episode.frames(camera.name), camera)
                 frames = torch.from_numpy(recorded).permute(0, 3, 1, 2)  # (T, 3, H, W)
                 found[camera.name].append(self._see(camera, frames, condition))
-                if self._sight is not None and camera is self._cameras[0]:
-                    sighted.append(self._sighted.rows(frames, b"", self._look))
-        colours = None
-        if self._sight is not None and sighted:
-            colours = self._sighted, torch.cat(sighted)
-        return EpisodeFeatures(self._stores, {n: torch.cat(r) for n, r in found.items()}, colours)
-
-    @property
-    def _sighted(self) -> MapStore:
-        """What the sight memory sees of its camera."""
-        assert self._sight is not None
-        return self._colours.setdefault((type(self._sight), self._sight.cells), MapStore())
+                if self._has_sight and camera is self._cameras[0]:
+                    cells.append(self._cells.rows(frames, b"", self._cells_of))
+        rows = {name: torch.cat(each) for name, each in found.items()}
+        return EpisodeFeatures(
+            self._stores, rows, (self._cells, torch.cat(cells)) if cells else None
+        )
 
     @torch.no_grad()
-    def _look(self, frames: Tensor) -> Tensor:
-        """Return what the sight memory sees of frames (m, 3, H, W)."""
-        vision, device = self._policy.vision, next(self._policy.parameters()).device
-        assert self._sight is not None
-        assert vision is not None
-        return cells_of(self._sight, vision, frames.to(device))
+    def _cells_of(self, frames: Tensor) -> Tensor:
+        return self._policy.cells_of(frames.to(next(self._policy.parameters()).device))
 
     def summary(self) -> str:
         """Return in words how much is kept."""
@@ -340,7 +329,7 @@ class FeatureCache:
 
     @property
     def _num_bytes(self) -> int:
-        return sum(store.num_bytes for store in (*self._stores.values(), *self._colours.values()))
+        return sum(store.num_bytes for store in (*self._stores.values(), self._cells))
 
     @torch.no_grad()
     def _see(self, camera: CameraSpec, frames: Tensor, language: Tensor) -> Tensor:

@@ -1,8 +1,8 @@
 """The features of frozen vision, kept in memory, and short codes of what the cameras show.
 
 The feature maps before TokenLearner are kept, so that the camera tokens can still be trained. The code
-of the instruction, on which the features depend, is frozen with vision. A sight memory gets the
-colours that it sees in the same way. `ttm.training.data.FeatureCache` computes them.
+of the instruction, on which the features depend, is frozen with vision. What a
+sight memory sees is kept in the same way. `ttm.training.data.FeatureCache` computes them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ttm.datasets.dataset import EpisodeDataset
 from ttm.policy.errors import UserError
 from ttm.policy.inputs import FeatureMaps, PolicyInputs
 from ttm.policy.policy import Policy
-from ttm.policy.sight import ContentMemory
+from ttm.policy.sight import SightMemory
 
 DTYPE = torch.float16
 """The type of the kept maps, which halves the memory of float32."""
@@ -111,10 +111,10 @@ class EpisodeFeatures:
     """Camera -> the maps of its distinct frames."""
     rows: Mapping[str, Tensor]
     """Camera -> (num_ticks,) int64: the map of each dataset tick."""
-    colours: tuple[MapStore, Tensor] | None = None
-    """The colours that the sight memory sees, and their rows as above; None without a sight memory."""
+    cells: tuple[MapStore, Tensor] | None = None
+    """What the sight memory sees, and its rows as above; None without a sight memory."""
     to_write: tuple[Tensor, ...] = ()
-    """What a content memory writes of each of its maps, which stays the same while it trains."""
+    """What the sight memory writes of each of its maps, which stays the same while it trains."""
 
     def seen(self) -> list[tuple[MapStore, Tensor]]:
         """Return the maps that codes are made of, those of all cameras."""
@@ -122,24 +122,24 @@ class EpisodeFeatures:
 
     def by_sight(self, ticks: Tensor) -> FeatureMaps:
         """Return what the sight memory sees at dataset ticks (B, T)."""
-        assert self.colours is not None
-        store, rows = self.colours
+        assert self.cells is not None
+        store, rows = self.cells
         return store.at(rows[ticks], self.to_write)
 
     @torch.no_grad()
-    def written_by(self, memory: ContentMemory) -> EpisodeFeatures:
+    def written_by(self, memory: SightMemory) -> EpisodeFeatures:
         """Return the same features, with `to_write` of a memory that has learned what to keep."""
-        assert self.colours is not None
-        device, parts = memory.scale.device, self.colours[0].maps.split(MAPS_AT_ONCE)
-        cells = (memory.normalized(part.permute(0, 3, 1, 2).to(device)) for part in parts)
-        found = zip(*(memory.to_write(each) for each in cells), strict=True)
+        assert self.cells is not None
+        device, parts = memory.scale.device, self.cells[0].maps.split(MAPS_AT_ONCE)
+        seen = (memory.normalized(part.permute(0, 3, 1, 2).to(device)) for part in parts)
+        found = zip(*(memory.to_write(each) for each in seen), strict=True)
         return replace(self, to_write=tuple(torch.cat(each).cpu() for each in found))
 
     def into(self, inputs: PolicyInputs, ticks: Tensor) -> PolicyInputs:
         """Return `inputs` with the features of dataset ticks (B, T)."""
         features = {name: self.stores[name].at(rows[ticks]) for name, rows in self.rows.items()}
-        colours = None if self.colours is None else self.by_sight(ticks)
-        return replace(inputs, features=features, colours=colours)
+        cells = None if self.cells is None else self.by_sight(ticks)
+        return replace(inputs, features=features, cells=cells)
 
 
 CODE_CELLS = 4

@@ -18,7 +18,7 @@ from ttm.policy.cores.core import CoreState
 from ttm.policy.inputs import FeatureMaps, PolicyInputs
 from ttm.policy.layers import Mlp
 from ttm.policy.policy import Policy
-from ttm.policy.sight import ContentMemory
+from ttm.policy.sight import SightMemory
 from ttm.policy.spec import PolicySpec
 from ttm.training.augmentation import ImageChanges
 
@@ -272,7 +272,7 @@ DIFFERENT = 0.7
 
 
 def learn_memory(
-    memory: ContentMemory,
+    memory: SightMemory,
     look: Callable[[Tensor], FeatureMaps],
     stands: Sequence[Sequence[int]],
     *,
@@ -298,7 +298,7 @@ def learn_memory(
     memory.offset.copy_(sample.mean(dim=(0, 2, 3))[:, None, None])
     within = (sample - sample.mean(dim=(2, 3), keepdim=True)).square().mean(dim=(0, 2, 3))
     memory.scale.copy_(within.clamp_min(1e-12).rsqrt()[:, None, None])
-    gone, taught = torch.zeros(count, memory.cells**2, dtype=torch.bool), list[Tensor]()
+    gone, taught = torch.zeros(count, len(memory.positions), dtype=torch.bool), list[Tensor]()
     start = 0
     for episode in stands:
         stood = False

@@ -22,7 +22,6 @@ from ttm.policy.relative import RelativeActions
 from ttm.policy.spec import SHIPPED, checkpoint_path, read_header
 from ttm.training.help_texts import AUTO
 from ttm.training.options import NO_WEIGHTS, TrainOptions
-from ttm.training.sequence_model import SightSize
 
 CORE, ACTION_HEAD, SIGHT = "core.", "action_head.", "sight."
 VISION, LANGUAGE = "vision.", "language."
@@ -122,7 +121,7 @@ def with_chosen_parts(policy: Policy, options: TrainOptions) -> Policy:
 def with_vision_kept(
     policy: Policy,
     core: CoreConfig | None = None,
-    sight: SightSize | None = None,
+    sight_tokens: int | None = None,
     *,
     tokens: bool = False,
 ) -> Policy:
@@ -130,11 +129,10 @@ def with_vision_kept(
 
     It has the vision of `see_as`, the normaliser and the known instructions; all else is random.
 
-    core, sight: the core and the sight memory; None for those of `policy`. tokens: also keep what makes
-    tokens of features, proprioception, actions and instructions.
+    core, sight_tokens: the core and the slots of the sight memory; None for those of `policy`. tokens:
+    also keep what makes tokens of features, proprioception, actions and instructions.
     """
-    size = {} if sight is None else sight._asdict()
-    made = build_empty(policy.spec, _changed(policy.config, core=core, **size))
+    made = build_empty(policy.spec, _changed(policy.config, core=core, sight_tokens=sight_tokens))
     if tokens:
         return _filled(made, policy, (CORE, ACTION_HEAD, SIGHT))
     see_as(made, policy, "the checkpoint")
@@ -143,16 +141,16 @@ def with_vision_kept(
     return made
 
 
-def parameters_and_tokens(policy: Policy, size: SightSize) -> tuple[int, int]:
-    """Return the parameters of such a sight memory for what `policy` sees, and N, the inputs of a core."""
-    made = with_vision_kept(policy, sight=size)
+def parameters_and_tokens(policy: Policy, slots: int) -> tuple[int, int]:
+    """Return the parameters of a sight memory for what `policy` sees, and N, the inputs of a core."""
+    made = with_vision_kept(policy, sight_tokens=slots)
     return sum(p.numel() for p in made.sight.parameters()) if made.sight else 0, made.num_tokens
 
 
 def _filled(made: Policy, policy: Policy, fresh: tuple[str, ...]) -> Policy:
     """Return `made` with the weights of `policy`, but for those whose names start with `fresh`."""
     new, old = made.config, policy.config
-    if (new.sight_tokens, new.sight) != (old.sight_tokens, old.sight):
+    if new.sight_tokens != old.sight_tokens:
         fresh = (*fresh, SIGHT)
     kept = {n: value for n, value in policy.state_dict().items() if not n.startswith(fresh)}
     made.load_state_dict(_of_other_inputs(kept, policy, made), strict=False)
@@ -236,7 +234,6 @@ def _sizes(options: TrainOptions) -> dict[str, Any]:
     """Return the fields of the network that options change in a preset and in a checkpoint alike."""
     return {
         "sight_tokens": options.sight_tokens,
-        "sight": options.sight,
         "chunk": options.chunk,
         "longest_delay_s": options.delay,
     }

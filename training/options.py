@@ -26,7 +26,7 @@ import yaml
 from tyro.conf import OmitArgPrefixes, Suppress, arg
 
 from ttm.datasets.description import Choices
-from ttm.policy.config import LONGEST_DELAY_S, PresetName, SightName, VisionModel
+from ttm.policy.config import LONGEST_DELAY_S, PresetName, VisionModel
 from ttm.policy.errors import (
     UserError,
     require_above_0,
@@ -267,12 +267,9 @@ class TrainOptions:
     of a checkpoint of any robot: its file, or shipped. Unless they are a checkpoint's, tiny has the first
     stages of EfficientNet-B0 at their full width."""
     sight_tokens: int | None = None
-    """Selectors of the sight memory, which keeps what the first camera has shown and finds it again:
-    6 is a good value, 0 is none. Default: the checkpoint's with --init, otherwise 0."""
-    sight: SightName | None = None
-    """What it keeps: colours, the mean colours of cells, of which nothing is forgotten; or content, slots of
-    the first layer of vision, each overwritten when something new is worth it. Default: the checkpoint's
-    with --init, otherwise colours."""
+    """Slots of the sight memory, which keeps what the first camera shows and will show no more, and finds it
+    again: 6 is a good value, 0 is none. A new one needs --freeze-vision. Default: the checkpoint's with
+    --init, otherwise 0."""
     chunk: int | None = None
     """Actions that the policy predicts at each tick: its own and those of the ticks after it. `ttm
     evaluate --execution` chooses which are carried out. Default: the checkpoint's with --init, or 1."""

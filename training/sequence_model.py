@@ -9,18 +9,17 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from itertools import islice
-from typing import Any, NamedTuple, cast, get_args
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ttm.policy.config import SightName
 from ttm.policy.cores.core import CoreConfig
 from ttm.policy.cores.registry import core_name, sized_like, with_options
 from ttm.policy.cores.ttm import TokenTuringConfig
 from ttm.policy.cpu_training import quicker_on_cpu
-from ttm.policy.errors import UserError, require_choice
+from ttm.policy.errors import UserError
 
 
 class SequenceModel(nn.Module):
@@ -201,33 +200,19 @@ def fit(
         yield Progress(steps, values[-1], sum(values) / len(values), seconds)
 
 
-SIGHT_TOKENS = 6
-"""Selectors of a sight memory of which only the kind is given."""
+def split_sight(options: Sequence[str]) -> tuple[tuple[str, ...], int]:
+    """Return the options of the core, and the slots of the sight memory, 0 for none.
 
-
-class SightSize(NamedTuple):
-    """The fields of a `PolicyConfig`, and of `TrainOptions`, that give a sight memory; none by default."""
-
-    sight_tokens: int = 0
-    """J, its selectors; 0 for no sight memory."""
-    sight: SightName = "colours"
-
-
-NO_SIGHT = SightSize()
-
-
-def split_sight(options: Sequence[str]) -> tuple[tuple[str, ...], SightSize]:
-    """Return the options of the core, and the sight memory.
-
-    options: each FIELD=VALUE, of which the last one of a name counts. Without a field of `SightSize`
-    there is no sight memory. Raises `UserError` if a value is no whole number or no kind.
+    options: each FIELD=VALUE, of which the last one of a name counts; `sight_tokens` is the memory's.
+    Raises `UserError` if its value is no whole number.
     """
-    split = [option.partition("=") for option in options]
-    given = {name: value for name, _, value in split if name in SightSize._fields}
-    own = tuple("".join(parts) for parts in split if parts[0] not in given)
-    kind, tokens = given.get("sight", "colours"), given.get("sight_tokens", str(SIGHT_TOKENS))
-    require_choice("sight", kind, get_args(SightName))
-    if not tokens.isdecimal():
-        raise UserError(f"sight_tokens={tokens} is no number; give a whole number, such as 6")
-    has_one = given and int(tokens)
-    return own, SightSize(int(tokens), cast(SightName, kind)) if has_one else NO_SIGHT
+    own, slots = [], "0"
+    for option in options:
+        name, _, value = option.partition("=")
+        if name == "sight_tokens":
+            slots = value
+        else:
+            own.append(option)
+    if not slots.isdecimal():
+        raise UserError(f"sight_tokens={slots} is no number; give a whole number, such as 6")
+    return tuple(own), int(slots)

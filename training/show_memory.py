@@ -54,7 +54,7 @@ class ShowCommand:
     action that the policy sees is its own. OUT receives a picture and a video. Both show the camera
     images under a heat map of the places that were written into the memory, and over time what was
     written, which slot was, and how the commands change once the memory is erased. Of a content memory
-    (--sight content) they show when its gates open, what was written there, and where that is found.
+    they show when its gates open, what was written there, and where that is found.
     Cue, gap and go are marked where the robot was held, as in the memory tasks.
 
     For example:

@@ -30,7 +30,7 @@ from ttm.policy.checkpoint import load_checkpoint
 from ttm.policy.cores.registry import core_name, core_to_dict
 from ttm.policy.errors import UserError
 from ttm.policy.policy import Policy
-from ttm.policy.sight import ContentMemory
+from ttm.policy.sight import SightMemory
 from ttm.policy.spec import checkpoint_path
 from ttm.sim.workers import usable_cores
 from ttm.training.batches import BatchSource, batch_source, reading_note
@@ -146,7 +146,7 @@ def assembled(
             freeze_vision(fabric.to_device(policy))
             if features is None:
                 features = FeatureCache(policy, data.spec.cameras, copies=processes.on_machine)
-            cache = features.for_sight(policy.sight)
+            cache = features.for_sight(policy.sight is not None)
     trainer = _trainer(options, policy, data, cache, fabric)
     if options.resume:
         with processes.agreeing():
@@ -224,7 +224,7 @@ def _trainer(
             torch.manual_seed(options.seed)
             weight = options.loss.recall_weight
             recall = RecallLoss(policy.config.width, source.recall.size, weight)
-        if isinstance(policy.sight, ContentMemory):
+        if policy.sight is not None:
             if policy.sight.is_new and not options.resume:
                 memory_s = _learn_memory(policy.sight, source, data.training)
             if features is not None:
@@ -250,12 +250,12 @@ def _trainer(
     return trainer
 
 
-def _learn_memory(memory: ContentMemory, source: BatchSource, episodes: EpisodeDataset) -> float:
+def _learn_memory(memory: SightMemory, source: BatchSource, episodes: EpisodeDataset) -> float:
     """Train what the memory keeps, before the policy; return the seconds of the CPU that it took."""
     begun = time.process_time()
     if source.features is None:
         raise UserError(
-            "--sight content learns what to keep from frozen vision; give --freeze-vision, or --init with a "
+            "a sight memory learns what to keep from frozen vision; give --freeze-vision, or --init with a "
             "policy that has such a memory"
         )
     of_episodes = stand_stills(episodes).split(source.windows.episode_lengths)

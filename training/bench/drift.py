@@ -142,7 +142,7 @@ def run_chains(
 def encode(policy: Policy, episodes: WindowDataset, number: int) -> dict[str, Tensor]:
     """Return the inputs of the core for an episode of T ticks, (T, ...) each, by name.
 
-    tokens: (N, D) a tick, without those of the sight memory. colours: (C, cells, cells), what that sees,
+    tokens: (N, D) a tick, without those of the sight memory. cells: (C, CELLS, CELLS), what that sees,
     if there is one. Proprioception, by its own names. actions: the demonstrator's.
     """
     length, batch = episodes.episode_lengths[number], episodes.gather([number])
@@ -150,8 +150,8 @@ def encode(policy: Policy, episodes: WindowDataset, number: int) -> dict[str, Te
     starts = range(0, length, TICKS_AT_ONCE)
     parts = (inputs.at_ticks(slice(start, min(start + TICKS_AT_ONCE, length))) for start in starts)
     found = {"tokens": torch.cat([policy.encode(part)[0] for part in parts])}
-    if (colours := policy.colours(inputs)) is not None:
-        found["colours"] = colours.maps[:length]
+    if (cells := policy.cells(inputs)) is not None:
+        found["cells"] = cells.maps[:length]
     for name, values in inputs.proprioception.items():
         found[f"measured {name}"] = values[0, :length]
     return {**found, "actions": batch["actions"][0, :length]}
@@ -179,13 +179,13 @@ def run_core(policy: Policy, inputs: Mapping[str, Tensor], reset: Tensor) -> tup
 
     Returns the norms of the memory, (C, T), and the actions, (C, T, A).
     """
-    tokens, colours = inputs["tokens"], inputs.get("colours")
+    tokens, cells = inputs["tokens"], inputs.get("cells")
     state = initial = policy.initial_state(len(tokens))
     norms, actions = [], []
     chain = torch.arange(len(tokens)).unsqueeze(1)
     for tick in range(tokens.shape[1]):
         state = reset_where(reset[:, tick], state, initial)
-        seen = None if colours is None else FeatureMaps(colours[:, tick], chain)
+        seen = None if cells is None else FeatureMaps(cells[:, tick], chain)
         raw, state = policy.step_encoded(tokens[:, tick, None], seen, state)
         norms.append(policy.core.memory_norms(state).mean(dim=1))
         names = (vector.name for vector in policy.spec.proprioception)

@@ -38,7 +38,7 @@ from ttm.training.losses import TrainingBatch
 from ttm.training.network import parameters_and_tokens
 from ttm.training.options import FrozenVisionConfig, LossConfig, TrainOptions
 from ttm.training.runtime import keep_freed_memory
-from ttm.training.sequence_model import NO_SIGHT, SightSize, lstm_with_parameters, split_sight
+from ttm.training.sequence_model import lstm_with_parameters, split_sight
 from ttm.training.train import assembled
 from ttm.training.trainer import Trainer
 
@@ -85,21 +85,23 @@ class Contender:
     """Number of weights of the core and the sight memory."""
     multiply_adds: int
     """Multiply-adds of the matrix products of one tick of the core, forward."""
-    sight: SightSize = NO_SIGHT
+    sight_tokens: int = 0
 
 
 def parsed(text: str, policy: Policy) -> Contender:
     """Return the core that a text names, at the size that it gets in `policy`.
 
-    text: the core, its options, each FIELD=VALUE, and perhaps those of a sight memory. Raises
+    text: the core, its options, each FIELD=VALUE, and perhaps sight_tokens. Raises
     `UserError` if there is no such core, or it has no such options.
     """
     name, *given = text.split() or [""]
-    of_core, size = split_sight(given)
+    of_core, slots = split_sight(given)
     core = with_options(sized_like(name, policy.config.core), of_core)
-    weights, tokens = parameters_and_tokens(policy, size)
+    weights, tokens = parameters_and_tokens(policy, slots)
     counted = counted_step(core, policy.config.width, tokens)
-    return Contender(text, name, of_core, counted.parameters + weights, counted.multiply_adds, size)
+    return Contender(
+        text, name, of_core, counted.parameters + weights, counted.multiply_adds, slots
+    )
 
 
 def equal_lstm(core: Contender, policy: Policy) -> Contender:
@@ -109,7 +111,7 @@ def equal_lstm(core: Contender, policy: Policy) -> Contender:
     """
     outputs = [option for option in core.options if option.startswith("process_size=")]
     lstm = with_options(sized_like("lstm", policy.config.core), outputs)
-    sizes = core.parameters, policy.config.width, parameters_and_tokens(policy, NO_SIGHT)[1]
+    sizes = core.parameters, policy.config.width, parameters_and_tokens(policy, 0)[1]
     found = core_to_dict(lstm_with_parameters(lstm, *sizes, advice="give a larger core"))
     name = found.pop("kind")
     return parsed(" ".join([name, *(f"{k}={v}" for k, v in found.items())]), policy)
@@ -127,7 +129,7 @@ def trainer_of(
         out=Path(),
         core=core.name,
         core_options=core.options,
-        **core.sight._asdict(),
+        sight_tokens=core.sight_tokens,
         init=init,
         window="episode",
         batch_size=BATCH_SIZE,

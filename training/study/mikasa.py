@@ -95,7 +95,6 @@ class StudyMikasaCommand:
             vision_model="efficientnet-lite0",
             vision_weights="imagenet",
             choices=Choices(cameras=("hand", "base")),  # the first one is remembered
-            sight="content",
             sight_tokens=6,
             image_size=64,
             window="episode",

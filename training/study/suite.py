@@ -59,10 +59,8 @@ from ttm.training.options import (
 )
 from ttm.training.run_log import LAST, RESULT, resume_path
 from ttm.training.sequence_model import (
-    NO_SIGHT,
     SHORTENED,
     TOLERANCE,
-    SightSize,
     lstm_with_parameters,
     num_parameters,
     split_sight,
@@ -85,7 +83,7 @@ from ttm.training.trainer import Trainer
 
 OURS_OPTIONS = (
     "write=ring", "read=attend", "process_memory=true", "write_outputs=false", "num_layers=1",
-    "gate_max_ticks=1000", "sight=content",
+    "gate_max_ticks=1000", "sight_tokens=6",
 )  # fmt: skip
 """What ours differs in from the published machine."""
 COMMON = {
@@ -113,7 +111,8 @@ class Variant:
     label: str
     core: str
     options: tuple[str, ...] = ()
-    sight: SightSize = NO_SIGHT
+    sight: int = 0
+    """The slots of the sight memory; 0 for none."""
 
     def num_parameters(self, config: CoreConfig, seen: Policy) -> int:
         """Return the number of parameters of the core of `config` and of the sight memory.
@@ -190,13 +189,13 @@ def first_policy(
     config: CoreConfig,
     sources: Sequence[CoreConfig],
     seed: int,
-    sight: SightSize = NO_SIGHT,
+    sight: int = 0,
 ) -> Policy:
     """Return the policy with the core of `config` with which the training of `seed` begins.
 
     Vision and normalisation are those of `seen`. All else is drawn at random by the seed. A drawn
     tensor whose name and shape one of `sources` has, too, is the one drawn there, the first of them
-    first, with no sight memory or with one of colours of as many tokens. What initialisation sets
+    first, with no sight memory or with one of as many slots. What initialisation sets
     without chance, such as biases, stays as it is.
 
     sources: the same for all policies that are compared.
@@ -204,20 +203,20 @@ def first_policy(
     policy = _new(seen, config, seed, sight)
     mine = _drawn(seen, config, seed, sight)
     shared: dict[str, Tensor] = {}
-    for size, source in product((SightSize(sight.sight_tokens), NO_SIGHT), reversed(sources)):
+    for size, source in product((sight, 0), reversed(sources)):
         theirs = _drawn(seen, source, seed, size)
         shared |= {n: v for n, v in theirs.items() if n in mine and mine[n].shape == v.shape}
     policy.load_state_dict(shared, strict=False)
     return policy
 
 
-def _new(seen: Policy, config: CoreConfig, seed: int, sight: SightSize) -> Policy:
+def _new(seen: Policy, config: CoreConfig, seed: int, sight: int) -> Policy:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return with_vision_kept(seen, config, sight)
 
 
-def _drawn(seen: Policy, config: CoreConfig, seed: int, sight: SightSize) -> dict[str, Tensor]:
+def _drawn(seen: Policy, config: CoreConfig, seed: int, sight: int) -> dict[str, Tensor]:
     one, other = (_new(seen, config, each, sight).state_dict() for each in (seed, seed + 1))
     return {name: value for name, value in one.items() if not torch.equal(value, other[name])}
 
@@ -231,7 +230,7 @@ class Cost:
     """What the training of a variant costs, in seconds of the CPU: medians."""
 
     step_s: float
-    memory_s: float  # until a content memory knows what to keep; 0 without one
+    memory_s: float  # until a sight memory knows what to keep; 0 without one
     of_lstm: float  # `step_s` as a portion of that of the LSTM, measured on the same batches
 
     def steps(self, minutes: float) -> int:
@@ -278,7 +277,7 @@ class RunFolder:
     @property
     def facts(self) -> dict[str, Any]:
         """What the folder is of. Raises `UserError` if it is damaged."""
-        return _read(self.facts_file, (*FACTS, *SightSize._fields))
+        return _read(self.facts_file, (*FACTS, "sight_tokens"))
 
     @property
     def training_result(self) -> Mapping[str, Any] | None:
@@ -455,13 +454,12 @@ class StudyRunner:
         core, sight = self._core(variant), variant.sight
         if not folder.can_resume:
             made = {"variant": variant.label, "seed": seed, "core": core_to_dict(core)}
-            made |= {"settings": self._settings, **sight._asdict()}
+            made |= {"settings": self._settings, "sight_tokens": sight}
             write_json(folder.facts_file, made | self._begin(folder, variant, seed))
             return
         facts = folder.facts
         advice = "give the same options as before, another --out, or delete that folder"
-        held = SightSize(*(facts[name] for name in SightSize._fields))
-        if (core_from_dict(facts["core"]), held) != (core, sight):
+        if (core_from_dict(facts["core"]), facts["sight_tokens"]) != (core, sight):
             raise UserError(f"{folder.path} holds a core of other sizes or options; {advice}")
         for name, value in self._settings.items():
             if facts["settings"].get(name) != value:
@@ -582,7 +580,7 @@ class StudySuiteCommand:
         return list(dict.fromkeys(parse_variant(text) for text in self.core))
 
     def train_options(
-        self, folder: RunFolder, seed: int, sight: SightSize = NO_SIGHT, steps: int | None = None
+        self, folder: RunFolder, seed: int, sight: int = 0, steps: int | None = None
     ) -> TrainOptions:
         """Return the options of `ttm train` for one training. steps: None for --steps."""
         return TrainOptions(

@@ -22,7 +22,6 @@ from ttm.policy import (
 from ttm.policy.cores.baselines import LstmConfig
 from ttm.policy.cores.ttm import TokenTuringConfig
 from ttm.policy.memory_attention import Which, cell_centres
-from ttm.policy.sight import ContentMemory
 from ttm.sim.memory_picture import (
     GAP,
     GO,
@@ -140,9 +139,9 @@ def test_a_ring_shows_which_slot_is_visited(seen: SeenEpisode) -> None:
 
 def test_a_content_memory_shows_gates_and_places(seen: SeenEpisode) -> None:
     torch.manual_seed(0)
-    config = replace(PRESETS["tiny"], sight="content", sight_tokens=2)
+    config = replace(PRESETS["tiny"], sight_tokens=2)
     policy = Policy(SPEC, config).eval()
-    assert isinstance(policy.sight, ContentMemory)
+    assert policy.sight is not None
     policy.sight.scale.fill_(1.0)
     policy.sight.select.bias.data.fill_(99.0)  # always open
     trace = trace_memory(policy, seen)

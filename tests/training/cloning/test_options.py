@@ -140,12 +140,6 @@ def test_the_optimiser_has_the_values_of_its_group(command: Make) -> None:
     assert torch.nn.utils.get_total_norm(gradients) == pytest.approx(1e-4, rel=1e-3)
 
 
-def test_a_new_policy_has_the_sight_memory_that_was_asked_for(command: Make) -> None:
-    policy = assembled(command(sight_tokens=2), Console(quiet=True)).policy
-    assert policy.sight is not None
-    assert policy.sight.group_sizes == (2, 2, 2)
-
-
 def test_every_option_is_compared_or_may_change() -> None:
     names = set(STANDARD.by_name())
     assert names >= MAY_CHANGE

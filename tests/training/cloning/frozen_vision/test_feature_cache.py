@@ -12,7 +12,6 @@ import torch
 from ttm.datasets import EpisodeDataset, EpisodeWriter, WindowDataset, open_dataset
 from ttm.datasets.windows import policy_inputs
 from ttm.policy import PRESETS, Policy, PolicySpec, UserError
-from ttm.policy.sight import SightMemory
 from ttm.training import data as feature_cache
 from ttm.training import frozen_vision as map_store
 from ttm.training.data import FeatureCache
@@ -103,7 +102,7 @@ def test_a_feature_beyond_the_range_of_the_cache_is_told(
     FeatureCache(policy, policy.spec.cameras).features(episodes)
 
 
-def test_a_sight_memory_sees_the_colours_of_the_frames(
+def test_a_sight_memory_sees_the_cells_of_the_frames(
     spec: PolicySpec, episodes: EpisodeDataset
 ) -> None:
     torch.manual_seed(0)
@@ -112,28 +111,10 @@ def test_a_sight_memory_sees_the_colours_of_the_frames(
     windows = WindowDataset(episodes, len(SCENES), pad="none")
     batch = windows.gather([0, 1])
     given = features.into(policy_inputs(batch), batch["dataset_tick"])
-    assert given.colours is not None
-    assert len(given.colours.maps) == 2  # scenes; the instruction does not count
+    assert given.cells is not None
+    assert len(given.cells.maps) == 2  # scenes; the instruction does not count
     with torch.no_grad():
         expected, _ = policy(policy_inputs(batch))
         torch.testing.assert_close(policy(given)[0], expected, rtol=0, atol=2e-3)
-        without = FeatureCache(policy, policy.spec.cameras).for_sight(None).features(episodes)
-    assert without.colours is None
-
-
-def test_sight_memories_of_several_sizes_share_a_cache(
-    spec: PolicySpec, episodes: EpisodeDataset
-) -> None:
-    policy = Policy(spec, PRESETS["tiny"]).eval()
-    cache, windows = (
-        FeatureCache(policy, policy.spec.cameras),
-        WindowDataset(episodes, 2, pad="none"),
-    )
-    batch = windows.gather([0])
-    vision = cache.features(episodes).stores
-    for cells in (4, 6, 4):
-        features = cache.for_sight(SightMemory(8, 1, cells)).features(episodes)
-        given = features.into(policy_inputs(batch), batch["dataset_tick"])
-        assert given.colours is not None
-        assert given.colours.maps.shape[1:] == (3, cells, cells)
-        assert features.stores is vision
+        without = FeatureCache(policy, policy.spec.cameras).for_sight(False).features(episodes)
+    assert without.cells is None

@@ -17,7 +17,7 @@ from torch import Tensor
 from ttm.datasets import EpisodeDataset, EpisodeWriter, open_dataset
 from ttm.policy import PRESETS, Policy, PolicySpec, UserError, load_checkpoint
 from ttm.policy.inputs import FeatureMaps
-from ttm.policy.sight import EVENTS, STORED, ContentMemory
+from ttm.policy.sight import EVENTS, STORED, SightMemory
 from ttm.training.data import FeatureCache
 from ttm.training.frozen_vision import EpisodeFeatures, tick_codes
 from ttm.training.losses import RecallLoss, learn_memory, will_be_gone
@@ -87,15 +87,15 @@ def test_padding_does_not_count() -> None:
     torch.testing.assert_close(before["recall_ratio"], error / nothing)
 
 
-def test_a_content_memory_learns_what_will_be_gone(cue: Path, spec: PolicySpec) -> None:
+def test_a_sight_memory_learns_what_will_be_gone(cue: Path, spec: PolicySpec) -> None:
     """It opens at the first frame, whichever that is, and at no other; nothing else of the policy changes."""
-    episodes, config = open_dataset(cue), replace(PRESETS["tiny"], sight_tokens=3, sight="content")
+    episodes, config = open_dataset(cue), replace(PRESETS["tiny"], sight_tokens=3)
     torch.manual_seed(0)
     policy = Policy(spec, config)
     features = FeatureCache(policy, spec.cameras).features(episodes)
     before = {name: value.clone() for name, value in policy.state_dict().items()}
     memory = policy.sight
-    assert isinstance(memory, ContentMemory)
+    assert memory is not None
     lessons = list(learn_memory(memory, features.by_sight, [[TICKS]] * 12, seed=0))
     assert lessons[-1] == (1.0, 0.0)
     changed = {n for n, v in policy.state_dict().items() if not torch.equal(v, before[n])}
@@ -117,9 +117,9 @@ def test_a_content_memory_learns_what_will_be_gone(cue: Path, spec: PolicySpec) 
 
 def test_motion_before_a_stand_still_teaches_nothing(cue: Path, spec: PolicySpec) -> None:
     """Motion after it teaches that nothing is to be kept."""
-    config = replace(PRESETS["tiny"], sight_tokens=3, sight="content")
+    config = replace(PRESETS["tiny"], sight_tokens=3)
     policy = Policy(spec, config)
-    assert isinstance(policy.sight, ContentMemory)
+    assert policy.sight is not None
     features = FeatureCache(policy, spec.cameras).features(open_dataset(cue))
     looked: list[Tensor] = []
 
@@ -163,7 +163,7 @@ def test_what_stands_alone_is_told_from_what_stands_among_others(seed: int) -> N
         maps[3 + shown, :, 8, 6:11:2] = things[list(order)].T
     episodes = [[shown] * 5 + [9] * 5 + [go] * 10 for shown in range(3) for go in range(3, 9)]
     rows = torch.tensor(episodes).flatten()
-    memory = ContentMemory(16, 2, channels=8, cells=16)
+    memory = SightMemory(16, 2, channels=8)
     stands = [[10, *[1] * 10]] * len(episodes)
     for _ in learn_memory(memory, lambda t: FeatureMaps(maps, rows[t]), stands, seed=seed):
         pass
@@ -177,7 +177,7 @@ def test_a_memory_that_is_new_needs_frozen_vision(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    given = {"data": (str(cue),), "sight": "content", "sight_tokens": 2, "window": "episode"}
+    given = {"data": (str(cue),), "sight_tokens": 2, "window": "episode"}
     with pytest.raises(UserError, match="from frozen vision; give --freeze-vision, or --init"):
         command(**given, steps=1).run()
     first = command(data=(str(cue),), steps=1, out=tmp_path / "first")

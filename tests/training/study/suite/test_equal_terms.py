@@ -9,9 +9,8 @@ import torch
 
 from ttm.policy import Policy, UserError, load_checkpoint
 from ttm.policy.cores.registry import NAMES
-from ttm.policy.sight import ContentMemory
 from ttm.policy.spec import SHIPPED, checkpoint_path
-from ttm.training.sequence_model import TOLERANCE, SightSize, split_sight
+from ttm.training.sequence_model import TOLERANCE, split_sight
 from ttm.training.study.suite import (
     OURS_OPTIONS,
     Variant,
@@ -29,11 +28,9 @@ SIGHTED = [
     parse_variant(text)
     for text in (
         "ours sight_tokens=0",
-        "ours sight=colours",
-        "lstm sight=content",
         "lstm sight_tokens=6",
-        "none sight=content sight_tokens=3",
-        "transformer window=64 sight=content",
+        "none sight_tokens=3",
+        "transformer window=64 sight_tokens=6",
     )
 ]
 
@@ -65,7 +62,7 @@ def test_the_parameters_of_core_and_sight_memory_are_those_of_the_policy(
     parts = [part for part in (policy.core, policy.sight) if part is not None]
     found = sum(value.numel() for part in parts for value in part.parameters())
     assert found == variant.num_parameters(config, seen)
-    assert isinstance(policy.sight, ContentMemory) == (variant.sight.sight == "content")
+    assert (policy.sight is not None) == (variant.sight > 0)
 
 
 def test_a_size_that_ours_is_given_holds_for_the_others(shipped: Policy) -> None:
@@ -95,7 +92,7 @@ def first(seen: Policy) -> dict[str, Weights]:
         "none",
         "lstm",
         "transformer",
-        "lstm sight=content",
+        "lstm sight_tokens=6",
         "ttm sight_tokens=6",
     )
     return {label: first_weights(seen, label, seed=3) for label in labels}
@@ -124,7 +121,7 @@ def test_all_around_the_memories_is_the_same_for_all(
         (OURS, "ttm", "process"),
         ("none", "ttm", "write"),
         ("transformer", "lstm", "read"),
-        (OURS, "lstm sight=content", ""),
+        (OURS, "lstm sight_tokens=6", ""),
         (OURS, "ttm sight_tokens=6", ""),
     ],
 )
@@ -171,18 +168,10 @@ def test_shared_weights_keep_the_spread_that_each_core_draws(
             assert 0.8 < float(first[label][name].std() / value.std()) < 1.25, name
 
 
-def test_a_variant_names_its_kind_of_sight_memory() -> None:
-    assert parse_variant(OURS).sight == SightSize(6, "content")
-    assert parse_variant("lstm sight=content sight_tokens=4").sight == SightSize(4, "content")
-    assert parse_variant("lstm sight_tokens=4").sight == SightSize(4, "colours")
-    with pytest.raises(UserError, match="sight is 'shapes'; give one of colours, content"):
-        parse_variant("lstm sight=shapes")
-
-
 def test_a_sight_memory_can_be_given_and_taken() -> None:
     with_it = parse_variant("ttm sight_tokens=3")
     without = parse_variant("ours sight_tokens=0")
-    assert (with_it.sight, without.sight) == (SightSize(3), SightSize())
+    assert (parse_variant(OURS).sight, with_it.sight, without.sight) == (6, 3, 0)
     assert "sight" not in " ".join((*with_it.options, *without.options))
     with pytest.raises(UserError, match="whole number"):
         parse_variant("ttm sight_tokens=few")
