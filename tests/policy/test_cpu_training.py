@@ -39,7 +39,7 @@ def values_and_gradients(
     given = [each.clone().requires_grad_() for each in inputs]
     out = run(module, *given)
     towards = torch.linspace(-1, 1, out.numel()).reshape(out.shape).to(out)
-    leaves = [*given, *module.parameters()]
+    leaves = [*given, *(p for p in module.parameters() if p.requires_grad)]
     slopes = torch.autograd.grad(out, leaves, towards, allow_unused=True)
     return [out.detach(), *(slope for slope in slopes if slope is not None)]
 
