@@ -113,17 +113,14 @@ class SightMemory(nn.Module):
             stored, events, state = self._write(now, least, opened, state, episode_start)
         codes = self.embed(cells) + self.bend(cells)  # (U, P, C)
         mean = codes.mean(dim=1, keepdim=True)
-        away = codes - mean
-        length = away.square().sum(dim=-1).clamp_min(0.01).sqrt()  # (U, P)
-        bias = cells @ self.prior.weight[0, : cells.shape[2]]
-        bias = bias + self.positions @ self.prior.weight[0, cells.shape[2] :]
-        every = index.flatten()
-        mean, away, length, bias = (each[every] for each in (mean, away, length, bias))
-        here = cells.index_select(0, every)
+        away, every = codes - mean, index.flatten()
+        keys = away / away.norm(dim=-1, keepdim=True).clamp_min(0.1)
         held = stored.flatten(0, 1)[..., : cells.shape[2]]  # (B * T, J, C)
-        query = F.normalize(self.embed(held) + self.bend(held) - mean, dim=-1, eps=1e-3)
-        likeness = query @ away.transpose(1, 2) / length.unsqueeze(1)  # (B * T, J, P)
-        found = self._sums(self.sharpness.exp() * likeness + bias.unsqueeze(1), here)
+        query = F.normalize(self.embed(held) + self.bend(held) - mean[every], dim=-1, eps=1e-3)
+        likeness = query @ keys[every].transpose(1, 2)  # (B * T, J, P)
+        bias = (cells @ self.prior.weight[0, : cells.shape[2]])[every]
+        bias = bias + self.positions @ self.prior.weight[0, cells.shape[2] :]
+        found = self._sums(self.sharpness.exp() * likeness + bias.unsqueeze(1), cells[every])
         found = torch.cat([found, likeness.amax(dim=-1, keepdim=True)], dim=-1)
         count = torch.log1p(events)[..., None, None].expand(-1, -1, self.num_slots, 1)
         is_held = events.unsqueeze(-1) > torch.arange(self.num_slots, device=events.device)

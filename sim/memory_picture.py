@@ -170,7 +170,7 @@ class MemoryTrace:
 
     @cached_property
     def gates(self) -> Floats | None:
-        """(T, J): how far each slot of a content memory opened; None if the policy has none."""
+        """(T, J): how far each slot of a sight memory opened; None if the policy has none."""
         gates = [tick.gates for tick in self.attention if tick.gates is not None]
         return np.stack(gates) if gates else None
 
@@ -393,7 +393,7 @@ def draw_charts(trace: MemoryTrace, height: float, top: float) -> tuple[Page, li
         "Read, by source" if trace.erase_add else "Written, by source, of the largest": _draw_shares
     }
     if trace.gates is not None:
-        charts = {"When the content memory is open": _draw_gates}
+        charts = {"When the sight memory is open": _draw_gates}
     charts |= {"Written, by slot of the core, of the largest": _draw_slots, erased: _draw_changes}
     _draw_band(page.axes(LEFT, top - BAND, CONTENT, BAND), trace)
     every = list[Axes]()
@@ -415,7 +415,7 @@ def draw_charts(trace: MemoryTrace, height: float, top: float) -> tuple[Page, li
 
 
 def mark_slots(axes: Axes, trace: MemoryTrace, tick: int) -> list[Line2D]:
-    """Mark on an image of the first camera what a content memory writes, and where its slots are found."""
+    """Mark on an image of the first camera what a sight memory writes, and where its slots are found."""
     looks, marks = trace.attention[tick].looks, list[Line2D]()
     if trace.gates is None or looks is None:
         return marks

@@ -279,7 +279,7 @@ def learn_memory(
     steps: int = LESSONS,
     seed: int,
 ) -> Iterator[tuple[float, float]]:
-    """Train what a content memory keeps: what it sees while the robot stands, and will see no more.
+    """Train what a sight memory keeps: what it sees while the robot stands, and will see no more.
 
     Ours. A cell of a frame will be gone if it differs from all cells near it in the last quarter of the
     same stand-still; see `will_be_gone`. What stays needs no memory, and can be looked at again. The cells

@@ -53,7 +53,7 @@ class ShowCommand:
     The episode is replayed with the memory kept from tick to tick, as on the robot; the previous
     action that the policy sees is its own. OUT receives a picture and a video. Both show the camera
     images under a heat map of the places that were written into the memory, and over time what was
-    written, which slot was, and how the commands change once the memory is erased. Of a content memory
+    written, which slot was, and how the commands change once the memory is erased. Of a sight memory
     they show when its gates open, what was written there, and where that is found.
     Cue, gap and go are marked where the robot was held, as in the memory tasks.
 

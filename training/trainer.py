@@ -66,7 +66,7 @@ class Trainer:
         self.fabric, self.source = fabric, source
         self.info, self.facts, self.errors = dict(info), facts, errors
         self.device, self.processes = fabric.device, source.processes
-        self.memory_s = 0.0  # of the CPU, for what a content memory learned before this
+        self.memory_s = 0.0  # of the CPU, for what a sight memory learned before this
         self.policy = fabric.to_device(policy)
         self.average = WeightAverage(self.policy, options.optimization.average_decay)
         self.recall = None if recall is None else fabric.to_device(recall)

@@ -137,7 +137,7 @@ def test_a_ring_shows_which_slot_is_visited(seen: SeenEpisode) -> None:
     assert ((trace.written > 1e-6).sum(axis=1) == 1).all()
 
 
-def test_a_content_memory_shows_gates_and_places(seen: SeenEpisode) -> None:
+def test_a_sight_memory_shows_gates_and_places(seen: SeenEpisode) -> None:
     torch.manual_seed(0)
     config = replace(PRESETS["tiny"], sight_tokens=2)
     policy = Policy(SPEC, config).eval()
@@ -152,7 +152,7 @@ def test_a_content_memory_shows_gates_and_places(seen: SeenEpisode) -> None:
         assert len(tick.looks) == 3, "what is written, and where two slots are found"
         np.testing.assert_allclose(tick.looks.sum(axis=-1), 1, rtol=1e-5)
     figure = draw_strip(trace, columns=3)
-    assert "When the content memory is open" in [axes.get_title(loc="left") for axes in figure.axes]
+    assert "When the sight memory is open" in [axes.get_title(loc="left") for axes in figure.axes]
     images = [axes for axes in figure.axes if axes.images and not axes.get_title(loc="left")]
     marked = [axes for axes in images if axes.lines]
     assert len(marked) == 3, "each image shows a square and a ring"

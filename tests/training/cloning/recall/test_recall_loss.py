@@ -1,4 +1,4 @@
-"""The recall loss falls if and only if the core remembers; a content memory learns what will be gone."""
+"""The recall loss falls if and only if the core remembers; a sight memory learns what will be gone."""
 
 from __future__ import annotations
 
