@@ -184,7 +184,7 @@ class SightMemory(nn.Module):
         change = now - entries.gather(1, _wide(last, entries))
         far = change[..., :-POSITION].square().sum(dim=-1) > least
         goes_on = torch.cat([state[OPEN].unsqueeze(1) > 0, opened[:, :-1]], dim=1) & ~reset
-        begins = opened & (far | ~goes_on | (last < first))
+        begins = opened & (far | ~goes_on)
         start = _latest(F.pad(begins, (slots, 0), value=True))  # where the event of an entry begins
         place, stored = written[:, slots:], []
         for _ in range(slots):

@@ -65,7 +65,7 @@ LINES = {
     "ttm_policy": 13_405,
 }
 """Package -> the lines that its files may have together."""
-MOST_CODE, MOST_FILES, LEAST_MEDIAN = 35_327, 240, 130
+MOST_CODE, MOST_FILES, LEAST_MEDIAN = 35_411, 240, 130
 LONGEST_FILE, LONGEST_CHAIN, MOST_SINGLE_IMPORTERS = 900, 14, 60
 PLACES_TO_ADD = (
     "ttm.policy.cores.",

@@ -99,9 +99,9 @@ def with_chosen_parts(policy: Policy, options: TrainOptions) -> Policy:
     """Return `policy` if it has the parts that the options ask for, else a copy with new ones.
 
     A new core has the old one's sizes, changed by --core-options. All other weights are kept, except the
-    action head's if the new core has another number of outputs. With another sight memory the core keeps
-    its weights, see `_of_other_inputs`. With another chunk the action head is new. A policy that is told
-    of delays, or of longer ones than before, begins with the actions that it had.
+    action head's if the new core has another number of outputs. With other slots of the sight memory
+    core and memory keep their weights, see `_of_other_inputs`. With another chunk the action head is new.
+    A policy that is told of delays, or of longer ones than before, begins with the actions that it had.
     """
     core, old = policy.config.core, policy.config
     if not _is(core, options.core):
@@ -150,8 +150,6 @@ def parameters_and_tokens(policy: Policy, slots: int) -> tuple[int, int]:
 def _filled(made: Policy, policy: Policy, fresh: tuple[str, ...]) -> Policy:
     """Return `made` with the weights of `policy`, but for those whose names start with `fresh`."""
     new, old = made.config, policy.config
-    if new.sight_tokens != old.sight_tokens:
-        fresh = (*fresh, SIGHT)
     kept = {n: value for n, value in policy.state_dict().items() if not n.startswith(fresh)}
     made.load_state_dict(_of_other_inputs(kept, policy, made), strict=False)
     if made.delay_code is not None and policy.delay_code is not None:  # the code is of a share
