@@ -169,7 +169,9 @@ def outcome(found: Mapping[str, Any], best_step: int, out: Path, too_short: str 
 
     found: the "step", and the errors of the "validation" and "training" episodes, by predictor.
     """
-    next_command = f"next: ttm evaluate --checkpoint {out / BEST} --out {out / 'evaluation'}"
+    policy = f"--checkpoint {out / BEST}"
+    next_command = f"next: in simulation ttm evaluate {policy} --out {out / 'evaluation'}"
+    next_command += f"; on your robot ttm robot {policy} --contract YOURS.yaml"
     if "validation" not in found:
         return next_command
     errors = {name: found[name]["policy"]["normalized"] for name in ("validation", "training")}
@@ -179,9 +181,7 @@ def outcome(found: Mapping[str, Any], best_step: int, out: Path, too_short: str 
         longer = too_short or f"a longer training, or {QUICKER}, usually helps"
         advice = f"it is no better than no policy; {longer}"
     elif held_out > OVERFITTED * known:
-        advice = (
-            "it knows its own episodes much better than others; more demonstrations usually help"
-        )
+        advice = "it knows its own episodes much better; more demonstrations usually help"
     elif best_step == step:
         advice = "the error was still falling; a longer training usually helps (--resume)"
     else:

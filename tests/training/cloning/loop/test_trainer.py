@@ -194,8 +194,9 @@ def test_the_end_says_what_was_reached_and_what_helps_next(
     assert f"held-out episodes {held_out:.3f}, on those trained on {known:.3f}" in told
     assert "previous action 0.700" in told
     assert advice in told
-    evaluate = "ttm evaluate --checkpoint runs/mine/best.safetensors --out runs/mine/evaluation"
-    assert command == f"next: {evaluate}"
+    best = "--checkpoint runs/mine/best.safetensors"
+    drive = f"on your robot ttm robot {best} --contract YOURS.yaml"
+    assert command == f"next: in simulation ttm evaluate {best} --out runs/mine/evaluation; {drive}"
     assert outcome({"step": 8}, 0, Path("runs/mine")) == command
     short = outcome(found, best_step, Path("runs/mine"), "8 steps are too few").splitlines()[0]
     assert ("8 steps are too few" in short) == ("no better" in advice)
