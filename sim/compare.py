@@ -123,8 +123,7 @@ def read_entries(path: Path) -> list[Entry]:
 
 
 def _order(entry: Entry) -> tuple[int, int, str]:
-    condition = entry.evaluation.condition
-    gap = -1 if condition.gap is None else condition.gap
+    condition, gap = entry.evaluation.condition, -1 if entry.gap is None else entry.gap
     return gap, list(PROBE_DESCRIPTIONS).index(condition.probe), condition.series
 
 
@@ -157,10 +156,8 @@ def rates_table(entries: Sequence[Entry]) -> str:
     """Return one line for each task and entry, for the terminal; with choices if any task has them."""
     results = list(_results(entries))
     names = list(dict.fromkeys(name for _, result in results for name in result.rates))
-    rows = [["task", "evaluation", *names]]
-    for entry, result in results:
-        rows.append([result.task, entry.label, *(_in_words(result.rates.get(n)) for n in names)])
-    return _aligned(rows)
+    rows = [[r.task, e.label, *(_in_words(r.rates.get(n)) for n in names)] for e, r in results]
+    return _aligned([["task", "evaluation", *names], *rows])
 
 
 def pairs_table(pairs: Sequence[Pair]) -> str:
@@ -196,8 +193,7 @@ def _aligned(rows: Sequence[Sequence[str]]) -> str:
 def print_comparison(entries: Sequence[Entry]) -> None:
     """Print the rates and, if there is anything to compare, the paired tests."""
     print(rates_table(entries))
-    pairs = pairs_of(entries)
-    if pairs:
+    if pairs := pairs_of(entries):
         print("\nthe same initial states in pairs, by McNemar's exact test, with 95 % intervals:")
         print(pairs_table(pairs))
 
@@ -235,7 +231,8 @@ def _values(entries: Sequence[Entry]) -> dict[str, Any]:
     films, pictures = _films(entries)
     opening = _opening(films)
     return {
-        "charts": {task: _chart(task, entries) for task in _tasks_of(entries)},
+        "tasks": _tasks_of(entries),
+        "charts": _charts(entries),
         "rows": results,
         "choices": any(result.choices for _, result in results),
         "donors": any(result.donor_choices for _, result in results),
@@ -247,17 +244,19 @@ def _values(entries: Sequence[Entry]) -> dict[str, Any]:
     }
 
 
-def _chart(task: str, entries: Sequence[Entry]) -> str:
-    """Return curves over several gaps as SVG, choices if there are any, and success; "" for a single gap."""
-    points: dict[str, list[Point]] = {"right choice": [], "success": []}
+def _charts(entries: Sequence[Entry]) -> dict[str, str]:
+    """Return SVGs of choices and success: of each task over several gaps, or as "" of all side by side."""
+    points: dict[str, dict[str, list[Point]]] = {}
     for entry, result in _results(entries):
-        for name, rate in result.rates.items() if result.task == task else ():
-            series = entry.series if name in points else f"{entry.series}: {name}"
-            points.get(name, points["right choice"]).append(Point(series, entry.gap, rate))
-    gaps = {point.gap for each in points.values() for point in each} - {None}
-    if len(gaps) < 2:
-        return ""
-    return draw_rates({name: each for name, each in points.items() if each})
+        for name, rate in result.rates.items():
+            own = name in ("right choice", "success")
+            point = Point(entry.series if own else f"{entry.series}: {name}", entry.gap, rate)
+            panels = points.setdefault(result.task, {})
+            panels.setdefault(name if own else "right choice", []).append(point)
+    if len({entry.gap for entry in entries} - {None}) < 2:
+        together = {f"{t}: {name}": of for t, each in points.items() for name, of in each.items()}
+        points = {"": together} if len(entries) > 3 else {}
+    return {task: draw_rates(panels) for task, panels in points.items()}
 
 
 def _films(entries: Sequence[Entry]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
