@@ -93,7 +93,9 @@ def test_each_dimension_is_evaluated_beside_the_plain_condition(
         assert load_evaluation(tmp_path / f"live_{name}=2").condition == Condition(vary=f"{name}=2")
         assert f"live, {name}=2" in printed
         assert f"live, {name}=2" in page
-        assert f"pick: success, live, {name}=2: 0 % of 1" in page, "the chart of all rates, in words"
+        assert f"pick: success, live, {name}=2: 0 % of 1" in page, (
+            "the chart of all rates, in words"
+        )
     assert ">+0 % (-65 % to +65 %)<" in page
     assert printed.count("+0% (-65% to +65%)") == len(names)
     assert read_entries(tmp_path)[0].evaluation.condition.vary == ""
