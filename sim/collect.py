@@ -41,7 +41,7 @@ MOST_FAILURES = 100
 """After so many failed episodes of a task in a row, no more are tried. An expert that solves one in
 ten initial states gets there in one of 38,000 cases."""
 TAKEOVER_TICKS = (8, 45)
-"""The expert takes over from a driving policy after a number of ticks in this range."""
+"""The expert takes over from a driving policy after a number of ticks in this range, while it may move."""
 FINAL_TICKS = 3
 """Ticks that are recorded after success, with `terminate` commanded."""
 
@@ -238,13 +238,12 @@ class Recorder:
         """
         expert = expert_of(self._env)
         disturb = Disturbance(rng, self._disturbance, self._spec)
-        takeover_tick = int(rng.integers(*TAKEOVER_TICKS)) if self._runner else 0
+        to_drive = int(rng.integers(*TAKEOVER_TICKS)) if self._runner else 0
         ticks_left = FINAL_TICKS
         for tick in count():
             label = expert.action()
-            command = self._runner.step(observation).values if self._runner else label
-            if tick >= takeover_tick:
-                command = label
+            driven = self._runner.step(observation).values if self._runner else label
+            command = driven if to_drive > 0 else label
             seen, before = {name: np.array(value) for name, value in observation.items()}, info
             success = bool(before["success"])
             given = disturb(command) if command is label else command
@@ -252,6 +251,7 @@ class Recorder:
             # A disturbance is left out, because it stands for what no robot reports, such as a slipping
             # wheel. A robot that is held cannot be disturbed.
             held = info.get(HELD, not before.get("go", True))
+            to_drive -= not held
             disturbed = given is not command and not held
             executed = command if disturbed else info.get(EXECUTED, command)
             time_s = before.get("time_s", tick * self._spec.control_dt_s)
