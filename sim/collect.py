@@ -68,7 +68,7 @@ class CollectCommand:
 
     out: Path
     """Folder that gets one HDF5 file an episode; existing episodes there are kept, and not made again."""
-    task: Annotated[str, TASK] = ALL_TASKS
+    task: Annotated[tuple[str, ...], TASK] = (ALL_TASKS,)
     env: str = KITCHEN
     """Gymnasium ID of the environment, with the module that registers it if need be, such as
     my_package:MyEnv-v0. It must have an expert; see ttm.sim.environment.PolicyEnv."""

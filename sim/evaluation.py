@@ -105,7 +105,7 @@ class EvaluateCommand:
     """A .safetensors file; or shipped (the policy that comes with the project, for the kitchen), none (an
     untrained network), expert (the scripted demonstrator, which sees the simulator's state)."""
     actor: Annotated[str | None, ACTOR] = None
-    task: Annotated[str, TASK] = ALL_TASKS
+    task: Annotated[tuple[str, ...], TASK] = (ALL_TASKS,)
     env: str = KITCHEN
     """Gymnasium ID of the environment, with the module that registers it if need be, such as
     my_package:MyEnv-v0. See ttm.sim.environment.PolicyEnv for what it must have."""

@@ -32,8 +32,8 @@ from ttm.policy.errors import UserError
 from ttm.sim.tasks.table import GROUP_DESCRIPTIONS, TASK_DESCRIPTIONS
 
 TASK = arg(
-    metavar="TASK",
-    help="What is asked for, --episodes times each: a task of --env, one of its groups of tasks, or all. "
+    metavar="TASK ...",
+    help="What is asked for, --episodes times each: tasks of --env, its groups of tasks, or all. "
     f"The kitchen has {TASK_DESCRIPTIONS}; {GROUP_DESCRIPTIONS}.",
 )
 """`--task` of commands that run episodes."""

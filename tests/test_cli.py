@@ -20,8 +20,10 @@ from ttm.datasets import EpisodeWriter
 from ttm.policy import PRESETS, CameraSpec, Policy, PolicySpec, save_checkpoint
 from ttm.policy.files import write_json
 from ttm.policy.spec import read_header
+from ttm.sim.environment import inspect_env
 from ttm.sim.evaluation import EvaluateCommand
 from ttm.sim.kitchen.spec import SPEC
+from ttm.sim.shipped import KITCHEN
 from ttm.training import cli
 
 Run = Callable[..., tuple[int, str]]
@@ -289,6 +291,14 @@ def test_a_command_with_a_slip_is_answered_by_the_one_most_like_it(
     run: Run, words: tuple[str, ...], meant: str
 ) -> None:
     assert_one_line_error(run(*words), f"; did you mean {meant}?")
+
+
+def test_several_tasks_are_evaluated_by_one_command(run: Run, tmp_path: Path) -> None:
+    tasks = ("pick", "open_drawer")
+    assert run("evaluate", "--task", *tasks, "--episodes", 0, "--out", tmp_path)[0] == 0
+    lines = (tmp_path / "instructions.txt").read_text("utf-8").splitlines()
+    asked = {line.split("\t")[0] for line in lines}
+    assert asked == {text for task in tasks for text in inspect_env(KITCHEN).tasks[task]}
 
 
 def test_ctrl_c_exits_with_130(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -126,7 +126,7 @@ class StudyMikasaCommand:
         for task in tasks:
             data = self.out / task / DEMONSTRATIONS
             if len(list(data.glob("*.hdf5"))) < self.demonstrations:
-                CollectCommand(data, task, self.env, self.demonstrations, self.workers).run()
+                CollectCommand(data, (task,), self.env, self.demonstrations, self.workers).run()
             for seed in self.seeds:
                 folder = RunFolder(self.out / task / f"seed_{seed}")
                 with folder.claimed() as mine:

@@ -826,9 +826,9 @@ class StudySeedsCommand:
     training is kept in OUT, so that the same command goes on where it was stopped; Ctrl-C loses the
     training under way alone. OUT also receives TABLE.json.
 
-    Tables of ttm need demonstrations of two skills or more: ttm collect --task pick --episodes 150
-    --vary 1 --out demos/activity, the same with open_drawer, take_back and search, and then
-    ttm study seeds ttm-write --data demos/activity
+    Tables of ttm need demonstrations of two skills or more: ttm collect --task pick open_drawer
+    take_back search --episodes 150 --vary 1 --out demos/activity, and then ttm study seeds ttm-write
+    --data demos/activity
     """
 
     table: Annotated[Positional[str], TABLE]
