@@ -792,25 +792,26 @@ class Results:
             yield f"{self.note[0].upper()}{self.note[1:]}."
 
     def draw(self) -> str:
-        """Return an SVG: ours, with a dot for each seed, beside the paper's figures."""
+        """Return an SVG: ours, with a dot for each seed, beside the paper's figures, if we know them."""
+        known = any(row["paper"] is not None for row in self.rows)
         figure = Figure(figsize=(7.5, 1.1 + 0.3 * len(self.rows)), layout="constrained")
-        ours, paper = figure.subplots(1, 2, sharey=True)
-        words = []
+        ours, *paper = figure.subplots(1, 1 + known, sharey=True, squeeze=False)[0]
+        names = []
         for place, row in enumerate(self.rows):
             values = self.values(row)
             ours.plot(values, [place] * len(values), "o", color=COLOURS[0], alpha=0.5, markersize=4)
-            if values:
-                ours.plot(np.mean(values), place, "|", color=COLOURS[0], markersize=14)
-                words.append(f"{row['row']}: {np.mean(values):.{self.digits}f}")
+            mean = [np.mean(values)] if values else []
+            ours.plot(mean, [place] * len(mean), "|", color=COLOURS[0], markersize=14)
+            names.append(": ".join([row["row"], *(f"{each:.{self.digits}f}" for each in mean)]))
             if row["paper"] is not None:
-                paper.plot(row["paper"], place, "D", color=COLOURS[1], markersize=5)
-        ours.set_yticks(range(len(self.rows)), [row["row"] for row in self.rows])
-        ours.set(ylim=(len(self.rows) - 0.5, -0.5), title="here", xlabel=self.measure)
-        paper.set(title="in the paper", visible=any(row["paper"] for row in self.rows))
-        for axes in (ours, paper):
+                paper[0].plot(row["paper"], place, "D", color=COLOURS[1], markersize=5)
+        ours.set_yticks(range(len(self.rows)), names)
+        ours.set(ylim=(len(self.rows) - 0.5, -0.5), xlabel=self.measure)
+        for axes, title in zip((ours, *paper), ("here", "in the paper"), strict=False):
+            axes.set_title(title)
             axes.grid(axis="x", linewidth=0.4, alpha=0.6)
             axes.spines[["top", "right"]].set_visible(False)
-        return to_svg(figure, "\n".join(words))
+        return to_svg(figure, "\n".join(names))
 
 
 TABLE = arg(
