@@ -189,14 +189,14 @@ class RecallLoss(nn.Module):
 
         held: (B, T, D), the means of output tokens. targets: (B, T, size). valid: (B, T) bool, the
         ticks that have one. The ratio, "recall_ratio", is about 1 as long as nothing of the past is held,
-        and falls when the memory learns.
+        and falls when the memory learns; it is 1 where there is nothing to recall.
         """
         recalled: Tensor = self.mlp(held)
         found, wanted = recalled[valid], targets[valid]
         count = max(1, wanted.numel())  # no tick may have a target
         error = F.smooth_l1_loss(found, wanted, reduction="sum") / count
         zero = F.smooth_l1_loss(torch.zeros_like(wanted), wanted, reduction="sum") / count
-        return {"recall": error, "recall_ratio": (error / zero.clamp_min(1e-12)).detach()}
+        return {"recall": error, "recall_ratio": torch.where(zero > 0, error / zero, 1.0).detach()}
 
 
 class RecallTargets:

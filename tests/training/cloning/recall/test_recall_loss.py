@@ -85,6 +85,7 @@ def test_padding_does_not_count() -> None:
     nothing = torch.nn.functional.smooth_l1_loss(torch.zeros_like(targets[valid]), targets[valid])
     error = torch.nn.functional.smooth_l1_loss(told[valid], targets[valid])
     torch.testing.assert_close(before["recall_ratio"], error / nothing)
+    assert float(loss(outputs, torch.zeros_like(targets), valid)["recall_ratio"]) == 1
 
 
 def test_a_sight_memory_learns_what_will_be_gone(cue: Path, spec: PolicySpec) -> None:
