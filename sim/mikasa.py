@@ -30,7 +30,7 @@ import torch
 
 from ttm.policy.errors import UserError, first_line, require_at_least, require_choice
 from ttm.policy.spec import ActionPart, CameraSpec, PolicySpec, ProprioceptionSpec
-from ttm.sim.environment import Expert
+from ttm.sim.environment import HELD, Expert
 
 ENV_ID = "mikasa/Robo-v0"
 MIKASA = f"{__name__}:{ENV_ID}"
@@ -314,9 +314,8 @@ def _slim_mesh(trimesh: Any, mesh: Any, kept: float) -> Any:
     whole = trimesh.Trimesh(mesh.vertices, mesh.faces, process=True)
     wanted = max(FEWEST_TRIANGLES // 2, int(len(mesh.faces) * kept))
     if len(mesh.faces) > FEWEST_TRIANGLES:
-        points, faces = np.asarray(whole.vertices, np.float32), np.asarray(whole.faces, np.int32)
-        points, faces = simplify(points, faces, target_count=wanted)
-        whole = trimesh.Trimesh(points, faces, process=False)
+        arrays = np.asarray(whole.vertices, np.float32), np.asarray(whole.faces, np.int32)
+        whole = trimesh.Trimesh(*simplify(*arrays, target_count=wanted), process=False)
     _ = whole.vertex_normals  # which the file then holds
     if (material := getattr(mesh.visual, "material", None)) is not None:
         whole.visual = trimesh.visual.TextureVisuals(material=material)
@@ -433,6 +432,7 @@ class MikasaEnv(gymnasium.Env[Any, Any]):
             "success": self.success,
             "time_s": self._tick / RATE_HZ,
             "go": task.go,
+            HELD: False,
             "gap": self._gap,
             "choice": self._choice,
             "choices": task.choices,

@@ -116,3 +116,6 @@ def test_another_cue_changes_the_cue_alone(env: Env, task: str, cue_ticks: int) 
 def test_the_own_way_of_take_it_back_is_its_gap(env: Env) -> None:
     with pytest.raises(UserError, match="leave --gap out"):
         env.reset(seed=0, options={"task": "take_it_back", "gap": 5})
+    _, info = env.reset(seed=0, options={"task": "take_it_back"})
+    assert not info["go"]
+    assert not info["held"], "the robot moves before go"

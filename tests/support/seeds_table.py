@@ -1,6 +1,6 @@
-"""The agreement of our tables with the papers', from files of `ttm study seeds`: a page generator.
+"""Our tables beside the papers', from files of `ttm study seeds`: a page generator.
 
-python -m seeds_table FILE.json …      # with this folder on the path
+python -m seeds_table FILE.json …      # with this folder on the path; each with its picture beside it
 """
 
 from __future__ import annotations
@@ -13,11 +13,16 @@ from ttm.training.study.seeds import Results
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Print a Markdown table with a line for each of the JSON files."""
+    """Print a Markdown table with a line for each of the JSON files, and then their pictures."""
+    found = {Path(name): Results.read(Path(name)) for name in arguments}
     print("| table | rank correlation (95 %) | CPU hours |\n| --- | --- | --- |")
-    for name in arguments:
-        found = Results.read(Path(name))
-        print(f"| `{found.table}` | {found.correlation or '—'} | {found.cpu_hours:.1f} |")
+    for of in found.values():
+        print(f"| `{of.table}` | {of.correlation or '—'} | {of.cpu_hours:.2f} |")
+    print(f"| together | | {sum(of.cpu_hours for of in found.values()):.1f} |")
+    for path, of in found.items():
+        note = f"; {of.note}" if of.note else ""
+        picture = path.with_suffix(".svg").relative_to(path.parents[2])
+        print(f"\n`{of.table}`: {of.title}; {of.source}{note}.\n\n![{of.title}]({picture})")
 
 
 if __name__ == "__main__":
