@@ -17,7 +17,7 @@ import numpy as np
 
 from ttm.policy.errors import UserError
 from ttm.sim.condition import SAME_STATE, Condition, ProbeName
-from ttm.sim.environment import Env, expert_of, reset_options, tasks_of
+from ttm.sim.environment import HELD, Env, expert_of, reset_options, tasks_of
 from ttm.sim.rollout import Actor, delayed, forget_commands, step
 
 Memory = Mapping[str, np.ndarray]
@@ -67,8 +67,9 @@ def run_to_go(
 ) -> tuple[int, dict[str, Any]]:
     """Drive the episode that `begin` begins until the robot may act, with commands as late as the trial's.
 
-    Returns that tick, whose observation the actor has not seen yet, and the info there. Raises
-    `UserError` if the episode ends before, or is cut off.
+    Returns that tick, whose observation the actor has not seen yet, and the info there. Where the robot
+    may move before, and its own way never leads to that tick, they are those of the episode's end. Raises
+    `UserError` if the episode of a robot that is held ends before, or is cut off.
     """
     actor = delayed(trial.actor, trial.env, trial.condition.delay_s)
     most = math.inf if trial.max_ticks is None else trial.max_ticks
@@ -78,7 +79,7 @@ def run_to_go(
     while not info["go"] and not over and tick < most:
         observation, info, over = step(trial.env, actor, actor.act(observation))
         tick += 1
-    if not info["go"]:
+    if not info["go"] and info.get(HELD, True):
         raise UserError(
             f"task '{trial.task}', initial state {seed}: the episode ended after {tick} ticks, before "
             "the robot could act; give a shorter --gap, or more --max-ticks"

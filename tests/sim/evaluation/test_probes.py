@@ -170,6 +170,17 @@ def test_an_episode_that_ends_before_go_is_an_error(env: Env) -> None:
         PROBES["freeze"](trial(env, "freeze", gap=100))
 
 
+def test_an_own_way_that_does_not_lead_to_go_is_no_error(
+    env: Env, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The memory of a robot that may move before go, and got stuck, is that of its last tick."""
+    point, info = type(env.unwrapped), type(env.unwrapped)._info
+    monkeypatch.setattr(point, "_info", lambda self: info(self) | {"held": False})
+    given = trial(env, "swap", gap=100)
+    assert find_donor(given).memory(given).keys() == given.actor.memory().keys()
+    assert given.env.unwrapped.tick == 30
+
+
 def test_a_run_before_the_episode_is_cut_off_as_the_episode_is(env: Env) -> None:
     ours = replace(trial(env, "freeze", gap=5000), max_ticks=3)
     with pytest.raises(UserError, match=r"after 3 ticks.*shorter --gap, or more --max-ticks"):
