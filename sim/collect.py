@@ -41,7 +41,7 @@ MOST_FAILURES = 100
 """After so many failed episodes of a task in a row, no more are tried. An expert that solves one in
 ten initial states gets there in one of 38,000 cases."""
 TAKEOVER_TICKS = (8, 45)
-"""The expert takes over from a driving policy after a number of ticks in this range, while it may move."""
+"""The expert takes over from a driving policy after so many ticks in which the robot may move."""
 FINAL_TICKS = 3
 """Ticks that are recorded after success, with `terminate` commanded."""
 
