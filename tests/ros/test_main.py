@@ -1,9 +1,11 @@
-"""How a program ends on Ctrl-C before it heeds signals itself."""
+"""How a program ends: on Ctrl-C before it heeds signals itself, and although something in it does not end."""
 
 from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 from types import SimpleNamespace
 from typing import Any
 
@@ -66,3 +68,30 @@ def test_a_package_that_a_program_misses_is_not_taken_for_the_program(
     monkeypatch.setattr(programs, "import_module", missing)
     with pytest.raises(ModuleNotFoundError, match=r"no rclpy for ttm_policy\.web\.web_node"):
         programs.main(["web_node"])
+
+
+WAITS_AT_EXIT = """
+import atexit, time
+from ttm_policy.programs import run_with_ros
+atexit.register(time.sleep, 600)
+run_with_ros("node", lambda: print("closed") or 3)
+"""
+HOLDS_PYTHON = """
+import ctypes, os, signal
+from ttm_policy.programs import StopSignals
+signals = StopSignals(0.1)
+os.kill(os.getpid(), signal.SIGTERM)
+while not signals.requested:
+    pass
+ctypes.PyDLL(None).sleep(600)  # with Python's lock, as a library that waits for another thread of its own
+"""
+
+
+@pytest.mark.parametrize(
+    ("program", "code", "words"), [(WAITS_AT_EXIT, 3, "closed"), (HOLDS_PYTHON, 1, "Timeout")]
+)
+def test_a_program_ends_whatever_else_waits_in_it(program: str, code: int, words: str) -> None:
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=180, check=False)
+    assert done.returncode == code, done.stderr
+    assert words in done.stdout + done.stderr

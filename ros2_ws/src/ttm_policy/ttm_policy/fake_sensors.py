@@ -10,11 +10,10 @@ from __future__ import annotations
 
 import json
 import math
-import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import numpy.typing as npt
@@ -116,10 +115,10 @@ def _run() -> int:
     return 0
 
 
-def main() -> int:
-    """Publish until the time is over or a signal comes. Return the exit code."""
-    return run_with_ros("fake_sensors", _run)
+def main() -> NoReturn:
+    """Publish until the time is over or a signal comes."""
+    run_with_ros("fake_sensors", _run)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

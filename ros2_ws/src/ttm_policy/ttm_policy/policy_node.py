@@ -26,7 +26,7 @@ from ttm_policy.inference import Instructions, Worker, load_policy
 from ttm_policy.lifecycle import DIAGNOSTICS_PERIOD_S, SUCCESS, ManagedNode
 from ttm_policy.node_parameters import read_parameters
 from ttm_policy.parameters import PolicyParameters
-from ttm_policy.programs import StopSignals, end_process, run_with_ros, spin
+from ttm_policy.programs import StopSignals, run_with_ros, spin
 from ttm_policy.session import PolicySession
 
 END_WITHIN_S = 1.8
@@ -159,8 +159,8 @@ def _run() -> int:
 
 
 def main() -> NoReturn:
-    """Run the node until a signal, and stop the robot in every case. Then end the process.
+    """Run the node until a signal, and stop the robot in every case.
 
     The exit code is 0 after a signal, 2 for bad parameters, 1 for a failure in a tick.
     """
-    end_process(run_with_ros("policy_node", _run))
+    run_with_ros("policy_node", _run)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import faulthandler
 import json
 import os
 import signal
 import sys
-import threading
 import traceback
 from collections.abc import Callable
+from contextlib import suppress
 from types import FrameType
 from typing import NoReturn, TypeVar
 
@@ -25,6 +26,7 @@ from ttm.policy.errors import UserError
 Options = TypeVar("Options")
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 """Ctrl-C, an end by launch or systemd, a closed terminal, and Ctrl-\\."""
+STDERR = 2
 LOOK_AFTER_S = 2.0
 """By then a node knows those that were there before it; those that come later warn themselves."""
 
@@ -44,22 +46,28 @@ def run_for_ttm(kind: Callable[..., Options], run: Callable[[Options], int], arg
         return 130
 
 
-def run_with_ros(name: str, run: Callable[[], int]) -> int:
-    """Start ROS without its signal handlers, run the program called `name`, and end ROS.
+def run_with_ros(name: str, run: Callable[[], int]) -> NoReturn:
+    """Start ROS without its signal handlers, run the program called `name`, and end ROS and the process.
 
     The exit code is that of `run`, 2 for a `UserError`, which is printed in one line, or 1 for another error.
+    `run` closes all that others rely on: an ordinary exit takes seconds with torch, and waits for a network or
+    a language model that is at work.
     """
     rclpy.init(signal_handler_options=SignalHandlerOptions.NO)
     try:
-        return run()
+        code = run()
     except UserError as error:
         print(f"{name}: error: {error}", file=sys.stderr, flush=True)
-        return 2
+        code = 2
     except Exception:
         traceback.print_exc()
-        return 1
+        code = 1
     finally:
         rclpy.try_shutdown()
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError):  # nobody reads it any more
+            stream.flush()
+    os._exit(code)
 
 
 def spin(node: Node, until: Callable[[], bool], then: Callable[[], object] = lambda: None) -> None:
@@ -80,7 +88,9 @@ class StopSignals:
     """`requested` becomes True at the first of `SIGNALS`. The handlers of rclpy must be off."""
 
     def __init__(self, deadline_s: float | None = None) -> None:
-        """deadline_s: end the process at the latest that long after the signal; None for no limit."""
+        """deadline_s: end the process at the latest that long after the signal, with exit code 1; None for no
+        limit. It then says what each of its threads was doing. It needs no Python, whatever holds its lock.
+        """
         self.requested = False
         self._deadline_s = deadline_s
         for number in SIGNALS:
@@ -88,25 +98,8 @@ class StopSignals:
 
     def _request(self, number: int, frame: FrameType | None) -> None:
         if not self.requested and self._deadline_s is not None:
-            timer = threading.Timer(self._deadline_s, self._end)
-            timer.daemon = True
-            timer.start()
+            faulthandler.dump_traceback_later(self._deadline_s, exit=True, file=STDERR)
         self.requested = True
-
-    def _end(self) -> None:
-        late = f"the process did not end by itself within {self._deadline_s} s of the signal"
-        print(late, file=sys.stderr, flush=True)
-        os._exit(1)
-
-
-def end_process(code: int) -> NoReturn:
-    """End the process at once, when all is closed that others rely on.
-
-    An ordinary exit takes seconds with torch, and waits for a network or a language model that is at work.
-    """
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(code)
 
 
 def warn_of_duplicates(node: Node) -> None:

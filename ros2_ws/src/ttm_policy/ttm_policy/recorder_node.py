@@ -10,6 +10,7 @@ reads contract and spec, activate allows episodes to begin, deactivate discards 
 from __future__ import annotations
 
 from contextlib import ExitStack
+from typing import NoReturn
 
 from diagnostic_msgs.msg import DiagnosticStatus
 
@@ -75,6 +76,6 @@ def _run() -> int:
         node.destroy_node()
 
 
-def main() -> int:
+def main() -> NoReturn:
     """Run the node until a signal or the key `q`."""
-    return run_with_ros("recorder_node", _run)
+    run_with_ros("recorder_node", _run)

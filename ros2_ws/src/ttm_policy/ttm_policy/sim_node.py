@@ -13,7 +13,7 @@ from __future__ import annotations
 import sys
 from contextlib import ExitStack
 from dataclasses import replace
-from typing import Any
+from typing import Any, NoReturn
 
 import gymnasium
 
@@ -21,6 +21,9 @@ from ttm.sim.environment import Env, choose_task, make_env, require_memory_tasks
 from ttm_policy.programs import StopSignals, run_with_ros
 from ttm_policy.simulator.episodes import Episodes, Interrupted, PolicyIsSilent, Scenes
 from ttm_policy.simulator.robot import SimNode
+
+END_WITHIN_S = 8.0
+"""After a signal the node ends the scene, and a video, within this time, or is ended."""
 
 
 class _OnlyInstruction(gymnasium.Wrapper[Any, Any, Any, Any]):
@@ -42,7 +45,7 @@ def _run() -> int:
     with ExitStack() as stack:
         node = SimNode()
         stack.callback(node.destroy_node)
-        signals, given = StopSignals(), node.parameters
+        signals, given = StopSignals(END_WITHIN_S), node.parameters
         env = make_env(given.env)
         stack.callback(env.close)
         task = choose_task(given.env, tasks_of(env), given.task, given.instruction)
@@ -69,6 +72,6 @@ def _run() -> int:
             return 130
 
 
-def main() -> int:
+def main() -> NoReturn:
     """Run all episodes. The exit code is 1 if the policy gave no commands, and 130 after a signal."""
-    return run_with_ros("sim_node", _run)
+    run_with_ros("sim_node", _run)

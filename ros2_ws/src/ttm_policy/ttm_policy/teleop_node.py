@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import ExitStack
+from typing import NoReturn
 
 from rclpy.node import Node
 
@@ -89,6 +90,6 @@ def _run() -> int:
     return 0
 
 
-def main() -> int:
+def main() -> NoReturn:
     """Run the node until a signal or the key `q`, and stop the robot in every case."""
-    return run_with_ros("teleop_node", _run)
+    run_with_ros("teleop_node", _run)

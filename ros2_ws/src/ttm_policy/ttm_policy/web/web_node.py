@@ -10,9 +10,9 @@ contract of `policy_node` and `recorder_node`, and needs a recorder beside it.
 from __future__ import annotations
 
 import secrets
-import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import NoReturn
 
 from ttm_policy.node_parameters import read_parameters
 from ttm_policy.parameters import WebParameters
@@ -77,13 +77,13 @@ def _run() -> int:
     return 0
 
 
-def main() -> int:
+def main() -> NoReturn:
     """Run the node until a signal, and stop the robot in every case.
 
-    Returns the exit code: 0 after a signal, 2 for bad parameters, 1 for a failure.
+    The exit code is 0 after a signal, 2 for bad parameters, 1 for a failure.
     """
-    return run_with_ros("web_node", _run)
+    run_with_ros("web_node", _run)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()
