@@ -113,10 +113,7 @@ class SightMemory(nn.Module):
             stored, events, state = self._write(now, least, opened, state, episode_start)
         codes = self.embed(cells) + self.bend(cells)  # (U, P, C)
         mean = codes.mean(dim=1, keepdim=True)
-        away, every = (
-            codes + -mean,
-            index.flatten(),
-        )  # a difference would negate a (U, P, C) gradient
+        away, every = codes + -mean, index.flatten()  # a difference would negate its gradient
         keys = away * away.square().sum(dim=-1, keepdim=True).clamp_min(0.01).rsqrt()
         held = stored.flatten(0, 1)[..., : cells.shape[2]]  # (B * T, J, C)
         query = F.normalize(self.embed(held) + self.bend(held) - mean[every], dim=-1, eps=1e-3)
