@@ -277,6 +277,8 @@ def predicted_statistics(
 
 MEMORY_PORTION = 0.8
 """The portion of the free memory that the features of frozen vision may fill."""
+SIGHT = ""
+"""Stands among the names of cameras for what a sight memory sees, which is of the first camera."""
 
 
 class FeatureCache:
@@ -292,6 +294,7 @@ class FeatureCache:
         self._cameras = cameras
         self._stores = {camera.name: MapStore() for camera in cameras}
         self._cells = MapStore()  # what a sight memory sees
+        self._known: dict[tuple[Path, str], dict[str, Tensor]] = {}  # file and episode -> rows
         self._limit = MEMORY_PORTION * available_memory_bytes() / copies
 
     def for_sight(self, has_sight: bool) -> FeatureCache:
@@ -302,25 +305,22 @@ class FeatureCache:
 
     def features(self, episodes: EpisodeDataset) -> EpisodeFeatures:
         """Return the features of `episodes`."""
-        codes = embed_instructions(list(episodes))
-        found: dict[str, list[Tensor]] = {camera.name: [] for camera in self._cameras}
-        cells: list[Tensor] = []
-        for number, episode in enumerate(track(list(episodes), "computing features")):
-            condition = torch.from_numpy(codes[number : number + 1])
-            for camera in self._cameras:
-                recorded = resized_frames(episode.frames(camera.name), camera)
-                frames = torch.from_numpy(recorded).permute(0, 3, 1, 2)  # (T, 3, H, W)
-                found[camera.name].append(self._see(camera, frames, condition))
-                if self._has_sight and camera is self._cameras[0]:
-                    cells.append(self._cells.rows(frames, b"", self._cells_of))
-        rows = {name: torch.cat(each) for name, each in found.items()}
-        return EpisodeFeatures(
-            self._stores, rows, (self._cells, torch.cat(cells)) if cells else None
-        )
+        codes = torch.from_numpy(embed_instructions(list(episodes)))
+        each = zip(track(list(episodes), "computing features"), codes, strict=True)
+        found = [self._rows(episode, code.unsqueeze(0)) for episode, code in each]
+        rows = {name: torch.cat([known[name] for known in found]) for name in self._stores}
+        cells = torch.cat([known[SIGHT] for known in found]) if self._has_sight else None
+        return EpisodeFeatures(self._stores, rows, None if cells is None else (self._cells, cells))
 
-    @torch.no_grad()
-    def _cells_of(self, frames: Tensor) -> Tensor:
-        return self._policy.cells_of(frames.to(next(self._policy.parameters()).device))
+    def _rows(self, episode: EpisodeReader, code: Tensor) -> dict[str, Tensor]:
+        """Return the rows of an episode's frames by camera, and `SIGHT`. Frames are read once."""
+        known = self._known.setdefault((episode.path, episode.name), {})
+        for camera in self._cameras:
+            names = [camera.name] + [SIGHT] * (self._has_sight and camera is self._cameras[0])
+            if new := [name for name in names if name not in known]:
+                frames = torch.from_numpy(resized_frames(episode.frames(camera.name), camera))
+                known |= {name: self._see(name, frames.permute(0, 3, 1, 2), code) for name in new}
+        return known
 
     def summary(self) -> str:
         """Return in words how much is kept."""
@@ -332,16 +332,17 @@ class FeatureCache:
         return sum(store.num_bytes for store in (*self._stores.values(), self._cells))
 
     @torch.no_grad()
-    def _see(self, camera: CameraSpec, frames: Tensor, language: Tensor) -> Tensor:
-        """Return the rows of frames (T, 3, H, W) in the store of the camera, (T,)."""
+    def _see(self, name: str, frames: Tensor, language: Tensor) -> Tensor:
+        """Return the rows of frames (T, 3, H, W) in the store of a camera, or of `SIGHT`, (T,)."""
         policy, vision = self._policy, self._policy.vision
         assert vision is not None, "`freeze_vision` refuses a policy without cameras"
         device, training = next(policy.parameters()).device, policy.training
         policy.eval()
-        code = policy.instruction_code(language.to(device))
-        rows = self._stores[camera.name].rows(
-            frames, language.numpy().tobytes(), lambda new: vision(new.to(device), code)
-        )
+        if name == SIGHT:
+            rows = self._cells.rows(frames, b"", lambda new: policy.cells_of(new.to(device)))
+        else:
+            code, key = policy.instruction_code(language.to(device)), language.numpy().tobytes()
+            rows = self._stores[name].rows(frames, key, lambda new: vision(new.to(device), code))
         policy.train(training)
         if self._num_bytes > self._limit:
             raise UserError(

@@ -50,8 +50,8 @@ def run_with_ros(name: str, run: Callable[[], int]) -> NoReturn:
     """Start ROS without its signal handlers, run the program called `name`, and end ROS and the process.
 
     The exit code is that of `run`, 2 for a `UserError`, which is printed in one line, or 1 for another error.
-    `run` closes all that others rely on: an ordinary exit takes seconds with torch, and waits for a network or
-    a language model that is at work.
+    `run` closes all that others rely on: an ordinary exit takes seconds with torch, and waits for a language
+    model that is at work.
     """
     rclpy.init(signal_handler_options=SignalHandlerOptions.NO)
     try:

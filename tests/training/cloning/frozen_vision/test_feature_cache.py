@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from ttm.datasets import EpisodeDataset, EpisodeWriter, WindowDataset, open_dataset
+from ttm.datasets.reader import EpisodeReader
 from ttm.datasets.windows import policy_inputs
 from ttm.policy import PRESETS, Policy, PolicySpec, UserError
 from ttm.training import data as feature_cache
@@ -47,7 +48,7 @@ def policy(spec: PolicySpec) -> Policy:
 
 
 def test_each_distinct_frame_is_computed_once_for_each_instruction(
-    policy: Policy, episodes: EpisodeDataset
+    policy: Policy, episodes: EpisodeDataset, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cache = FeatureCache(policy, policy.spec.cameras)
     seen: list[int] = []
@@ -58,6 +59,8 @@ def test_each_distinct_frame_is_computed_once_for_each_instruction(
     assert cache.features(episodes[2:]).rows["wrist"].tolist() == [0, 0, 1, 1, 1, 0]
     assert sum(seen) == 8
     megabytes = sum(store.maps.nbytes for store in features.stores.values()) / 1e6
+    monkeypatch.delattr(EpisodeReader, "frames")  # nor is one read twice
+    assert cache.features(episodes).rows["head"].tolist() == features.rows["head"].tolist()
     assert "features of 8 distinct frames in" in cache.summary()
     assert f"in {megabytes:.1f} MB" in cache.summary()
 
