@@ -71,9 +71,11 @@ def test_a_package_that_a_program_misses_is_not_taken_for_the_program(
 
 
 WAITS_AT_EXIT = """
-import atexit, time
+import atexit, multiprocessing, time
 from ttm_policy.programs import run_with_ros
 atexit.register(time.sleep, 600)
+# It has the standard output, too, so that `subprocess.run` waits for its end.
+multiprocessing.get_context("fork").Process(target=time.sleep, args=(600,), daemon=True).start()
 run_with_ros("node", lambda: print("closed") or 3)
 """
 HOLDS_PYTHON = """

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import faulthandler
 import json
+import multiprocessing
 import os
 import signal
 import sys
@@ -64,6 +65,8 @@ def run_with_ros(name: str, run: Callable[[], int]) -> NoReturn:
         code = 1
     finally:
         rclpy.try_shutdown()
+    for child in multiprocessing.active_children():
+        child.terminate()
     for stream in (sys.stdout, sys.stderr):
         with suppress(OSError):  # nobody reads it any more
             stream.flush()
