@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from ttm.training.study.seeds import Results
+from ttm.training.study.seeds import UNREAD, Results
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -20,9 +20,9 @@ def main(arguments: Sequence[str]) -> None:
         print(f"| `{of.table}` | {of.correlation or '—'} | {of.cpu_hours:.2f} |")
     print(f"| together | | {sum(of.cpu_hours for of in found.values()):.1f} |")
     for path, of in found.items():
-        note = f"; {of.note}" if of.note else ""
+        note = f"; {of.note}" if of.note not in ("", UNREAD) else ""
         picture = path.with_suffix(".svg").relative_to(path.parents[2])
-        print(f"\n`{of.table}`: {of.title}; {of.source}{note}.\n\n![{of.title}]({picture})")
+        print(f"\n`{of.table}`{note}:\n\n![{of.title}]({picture})")
 
 
 if __name__ == "__main__":

@@ -775,16 +775,16 @@ class Results:
         rows = []
         for row in self.rows:
             done, values = row["trainings"], self.values(row)
-            shown = ["—"] * 3
-            if done:
-                ours = (float(np.mean(values)), min(values), max(values))
-                shown = [f"{each:.{self.digits}f}" for each in ours]
+            ours = (float(np.mean(values)), min(values), max(values)) if done else ()
+            shown = [f"{each:.{self.digits}f}" for each in ours] or ["—"] * 3
             size = f"{done[0]['parameters']:,}" if done else "—"
             cost = f"{done[0]['gflops']:.4f}" if done and "gflops" in done[0] else "—"
             paper = "—" if row["paper"] is None else f"{row['paper']:g}"
             hours = sum(each["cpu_hours"] for each in done)
             rows.append([row["row"], paper, *shown, len(done), size, cost, f"{hours:.2f}"])
-        yield compact_table(f"{self.title}: {self.measure}", columns, rows)
+        known = [each for each in zip(columns, *rows, strict=True) if set(each[1:]) != {"—"}]
+        names, *lines = zip(*known, strict=True)
+        yield compact_table(f"{self.title}: {self.measure}", names, lines)
         agreement = self.correlation or "too few rows for one"
         yield f"Spearman's rank correlation with the paper, 95 % interval over seeds: {agreement}"
         yield f"All rows together: {self.cpu_hours:.2f} CPU hours. The paper: {self.source}."
