@@ -13,16 +13,17 @@ from ttm.training.study.seeds import UNREAD, Results
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Print a Markdown table with a line for each of the JSON files, and then their pictures."""
+    """Print what each of the JSON files has cost and found, and its picture."""
     found = {Path(name): Results.read(Path(name)) for name in arguments}
-    print("| table | rank correlation (95 %) | CPU hours |\n| --- | --- | --- |")
-    for of in found.values():
-        print(f"| `{of.table}` | {of.correlation or '—'} | {of.cpu_hours:.2f} |")
-    print(f"| together | | {sum(of.cpu_hours for of in found.values()):.1f} |")
     for path, of in found.items():
-        note = f"; {of.note}" if of.note not in ("", UNREAD) else ""
+        parts = [f"`{of.table}`", f"{of.cpu_hours:.2f} CPU hours"]
+        if of.correlation is not None:
+            parts.append(f"rank correlation with the paper {of.correlation} (95 %)")
+        parts += [of.note] if of.note not in ("", UNREAD) else []
         picture = path.with_suffix(".svg").relative_to(path.parents[2])
-        print(f"\n`{of.table}`{note}:\n\n![{of.title}]({picture})")
+        print(f"{'; '.join(parts)}:\n\n![{of.title}]({picture})\n")
+    hours = sum(of.cpu_hours for of in found.values())
+    print(f"Together {hours:.1f} CPU hours, rows of two tables counted in each.")
 
 
 if __name__ == "__main__":
