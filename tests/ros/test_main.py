@@ -89,8 +89,16 @@ ctypes.PyDLL(None).sleep(600)  # with Python's lock, as a library that waits for
 """
 
 
+IS_AT_WORK = HOLDS_PYTHON.replace("PyDLL", "CDLL")
+
+
 @pytest.mark.parametrize(
-    ("program", "code", "words"), [(WAITS_AT_EXIT, 3, "closed"), (HOLDS_PYTHON, 1, "Timeout")]
+    ("program", "code", "words"),
+    [
+        (WAITS_AT_EXIT, 3, "closed"),
+        (HOLDS_PYTHON, 1, "Timeout"),
+        (IS_AT_WORK, 1, "did not end by itself within 0.1 s"),
+    ],
 )
 def test_a_program_ends_whatever_else_waits_in_it(program: str, code: int, words: str) -> None:
     command = [sys.executable, "-c", program]

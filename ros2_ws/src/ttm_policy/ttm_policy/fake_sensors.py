@@ -3,7 +3,7 @@
 It counts what the policy makes of them: when its actions arrive, and what it says on `/diagnostics`.
 `ttm bench ros` starts it beside `policy_node`; nothing moves.
 
-    python -m ttm_policy.fake_sensors --ros-args -p spec:="$(cat spec.json)" -p seconds:=60.0
+    python -m ttm_policy fake_sensors --ros-args -p spec:="$(cat spec.json)" -p seconds:=60.0
 """
 
 from __future__ import annotations
@@ -118,7 +118,3 @@ def _run() -> int:
 def main() -> NoReturn:
     """Publish until the time is over or a signal comes."""
     run_with_ros("fake_sensors", _run)
-
-
-if __name__ == "__main__":
-    main()

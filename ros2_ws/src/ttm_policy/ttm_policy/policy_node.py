@@ -26,11 +26,8 @@ from ttm_policy.inference import Instructions, Worker, load_policy
 from ttm_policy.lifecycle import DIAGNOSTICS_PERIOD_S, SUCCESS, ManagedNode
 from ttm_policy.node_parameters import read_parameters
 from ttm_policy.parameters import PolicyParameters
-from ttm_policy.programs import StopSignals, run_with_ros, spin
+from ttm_policy.programs import END_WITHIN_S, StopSignals, run_with_ros, spin
 from ttm_policy.session import PolicySession
-
-END_WITHIN_S = 1.8
-"""The longest time from a signal to the end of the process, in seconds."""
 
 
 class PolicyNode(ManagedNode):

@@ -8,6 +8,7 @@ import multiprocessing
 import os
 import signal
 import sys
+import threading
 import traceback
 from collections.abc import Callable
 from contextlib import suppress
@@ -27,7 +28,9 @@ from ttm.policy.errors import UserError
 Options = TypeVar("Options")
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 """Ctrl-C, an end by launch or systemd, a closed terminal, and Ctrl-\\."""
-STDERR = 2
+END_WITHIN_S = 1.8
+"""The longest time from a signal to the end of a process that may move the robot, in seconds."""
+STDERR, GRACE_S = 2, 0.5
 LOOK_AFTER_S = 2.0
 """By then a node knows those that were there before it; those that come later warn themselves."""
 
@@ -67,9 +70,8 @@ def run_with_ros(name: str, run: Callable[[], int]) -> NoReturn:
         rclpy.try_shutdown()
     for child in multiprocessing.active_children():
         child.terminate()
-    for stream in (sys.stdout, sys.stderr):
-        with suppress(OSError):  # nobody reads it any more
-            stream.flush()
+    with suppress(OSError):  # nobody reads it any more
+        sys.stdout.flush()
     os._exit(code)
 
 
@@ -92,7 +94,7 @@ class StopSignals:
 
     def __init__(self, deadline_s: float | None = None) -> None:
         """deadline_s: end the process at the latest that long after the signal, with exit code 1; None for no
-        limit. It then says what each of its threads was doing. It needs no Python, whatever holds its lock.
+        limit. If something holds Python's lock, it ends `GRACE_S` later, with the tracebacks of its threads.
         """
         self.requested = False
         self._deadline_s = deadline_s
@@ -101,8 +103,16 @@ class StopSignals:
 
     def _request(self, number: int, frame: FrameType | None) -> None:
         if not self.requested and self._deadline_s is not None:
-            faulthandler.dump_traceback_later(self._deadline_s, exit=True, file=STDERR)
+            faulthandler.dump_traceback_later(self._deadline_s + GRACE_S, exit=True, file=STDERR)
+            timer = threading.Timer(self._deadline_s, self._end)
+            timer.daemon = True
+            timer.start()
         self.requested = True
+
+    def _end(self) -> None:
+        late = f"the process did not end by itself within {self._deadline_s} s of the signal\n"
+        os.write(STDERR, late.encode())
+        os._exit(1)
 
 
 def warn_of_duplicates(node: Node) -> None:

@@ -17,17 +17,11 @@ from rclpy.node import Node
 
 from ttm_policy.node_parameters import read_parameters
 from ttm_policy.parameters import TeleopParameters
-from ttm_policy.programs import StopSignals, run_with_ros, spin
+from ttm_policy.programs import END_WITHIN_S, StopSignals, run_with_ros, spin
 from ttm_policy.recording.recorder import HELP, Keys
 from ttm_policy.teleop import controls, tracking
 from ttm_policy.teleop.devices import Gamepad, JoyPublisher, Keyboard, raw_terminal, read_key
-from ttm_policy.teleop.session import (
-    END_WITHIN_S,
-    DrivingNode,
-    RecorderCalls,
-    TeleopSession,
-    load_context,
-)
+from ttm_policy.teleop.session import DrivingNode, RecorderCalls, TeleopSession, load_context
 from ttm_policy.teleop.source import Source, TeleopContext
 
 

@@ -47,8 +47,6 @@ FLUSH_S = 0.5
 """The longest wait for all subscribers to acknowledge the last commands."""
 UNHEARD_AFTER_S = 3.0
 """What was never heard is reported so long after the start; a publisher may start with the session."""
-END_WITHIN_S = 1.8
-"""The longest time from a signal to the end of the process of a `DrivingNode`, in seconds."""
 
 
 def load_context(parameters: DrivingParameters) -> TeleopContext:

@@ -16,9 +16,9 @@ from typing import NoReturn
 
 from ttm_policy.node_parameters import read_parameters
 from ttm_policy.parameters import WebParameters
-from ttm_policy.programs import StopSignals, run_with_ros, spin
+from ttm_policy.programs import END_WITHIN_S, StopSignals, run_with_ros, spin
 from ttm_policy.teleop.controls import Controls, default_keyboard
-from ttm_policy.teleop.session import END_WITHIN_S, DrivingNode, TeleopSession, load_context
+from ttm_policy.teleop.session import DrivingNode, TeleopSession, load_context
 from ttm_policy.web.access import DriverLock, is_loopback, require_token
 from ttm_policy.web.robot import RobotOverRos, WebSource
 from ttm_policy.web.server import WebServer
@@ -83,7 +83,3 @@ def main() -> NoReturn:
     The exit code is 0 after a signal, 2 for bad parameters, 1 for a failure.
     """
     run_with_ros("web_node", _run)
-
-
-if __name__ == "__main__":
-    main()
