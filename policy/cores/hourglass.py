@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import pairwise
 from typing import Literal
@@ -60,10 +60,11 @@ class HourglassConfig(SequenceConfig):
 
 @dataclass(frozen=True)
 class Stage:
-    """The layers of one scale, which run once, or before and after the stages that it encloses."""
+    """The layers of one scale, before and after the stages that it encloses."""
 
-    num_layers: int
+    before: int
     scale: int  # the number of elements of the input for one of this stage
+    after: int = 0
 
 
 @dataclass(frozen=True)
@@ -71,11 +72,6 @@ class Hierarchy:
     """The stages, from the outermost, which has scale 1, to the innermost."""
 
     stages: tuple[Stage, ...]
-
-    @property
-    def factors(self) -> tuple[int, ...]:
-        """The factor k of every shortening, outermost first."""
-        return tuple(inner.scale // outer.scale for outer, inner in pairwise(self.stages))
 
     @property
     def period(self) -> int:
@@ -89,17 +85,16 @@ class Hierarchy:
         This is the paper's linear model: a layer at scale k costs 1 / k, and each change of scale costs
         as much as a layer on its finer side.
         """
-        *around, innermost = self.stages
-        layers = Fraction(innermost.num_layers, innermost.scale)
-        return layers + sum(2 * Fraction(stage.num_layers + 1, stage.scale) for stage in around)
+        changes = sum((Fraction(2, stage.scale) for stage in self.stages[:-1]), Fraction())
+        return changes + sum(Fraction(each.before + each.after, each.scale) for each in self.stages)
 
 
 def parse_hierarchy(text: str) -> Hierarchy:
     """Parse the paper's notation, such as `2@1 4@4 2@1` or `2@1 1@2 4@4 1@2 2@1`.
 
-    `2@1 4@4 2@1` stands for two layers at full length, four on a sequence shortened 4 times, and two
-    at full length. Each scale is relative to the input. Stages around the innermost may have 0 layers;
-    `0@1 4@4 0@1` is `4@4` for short. Raises `UserError`, which names what is wrong.
+    `2@1 4@4 2@1` stands for two layers at full length, four on a sequence shortened 4 times, and two at
+    full length. Scales are relative to the input. Around the innermost there may be 0 layers, or other
+    numbers before and after; `0@1 4@4 0@1` is `4@4` for short. Raises `UserError`, which names the fault.
     """
 
     def require(holds: bool, fault: str) -> None:
@@ -111,15 +106,18 @@ def parse_hierarchy(text: str) -> Hierarchy:
         require(fits, f"has the entry '{entry}', which is not layers@scale")
     entries = [Stage(*map(int, entry.split("@"))) for entry in text.split()]
     require(bool(entries), "is empty")
-    returns = entries == entries[::-1] and len(entries) % 2 == 1
+    middle = len(entries) // 2
+    way, back = entries[:middle], entries[:middle:-1]
+    returns = [entry.scale for entry in way] == [entry.scale for entry in back]
     require(returns, "does not return by the way that it came")
-    stages = entries[: len(entries) // 2 + 1]
+    around = zip(way, back, strict=True)
+    stages = [*(replace(out, after=home.before) for out, home in around), entries[middle]]
     if stages[0].scale != 1:
         stages = [Stage(0, 1), *stages]
     for outer, inner in pairwise(stages):
         larger = inner.scale > outer.scale and inner.scale % outer.scale == 0
         require(larger, f"goes from scale {outer.scale} to {inner.scale}, not to a larger multiple")
-    require(stages[-1].num_layers > 0, "has no layer at its innermost scale")
+    require(stages[-1].before > 0, "has no layer at its innermost scale")
     return Hierarchy(tuple(stages))
 
 
@@ -406,13 +404,13 @@ class Scale(nn.Module):
         outer, *within = stages
         self.window, kept = config.window, config.window - 1
 
-        def layers(where: str) -> nn.ModuleList:
-            names = (f"scale{outer.scale}.{where}{i}" for i in range(outer.num_layers))
+        def layers(where: str, count: int) -> nn.ModuleList:
+            names = (f"scale{outer.scale}.{where}{i}" for i in range(count))
             return nn.ModuleList(CarriedAttention(name, width, config, kept=kept) for name in names)
 
-        before = layers("before")
+        before = layers("before", outer.before)
         valley = Valley(stages, width, config) if within else None
-        after = layers("after") if within else nn.ModuleList()
+        after = layers("after", outer.after)
         self.before, self.after, self.valley = before, after, valley
 
     def forward(self, x: Tensor, elements: Elements, state: CoreState) -> Tensor:

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from ttm.training.study.seeds import UNREAD, Results
+from ttm.training.study.seeds import Results
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -19,7 +19,7 @@ def main(arguments: Sequence[str]) -> None:
         parts = [f"`{of.table}`", f"{of.cpu_hours:.2f} CPU hours"]
         if of.correlation is not None:
             parts.append(f"rank correlation with the paper {of.correlation} (95 %)")
-        parts += [of.note] if of.note not in ("", UNREAD) else []
+        parts += [of.note] if of.note else []
         picture = path.with_suffix(".svg").relative_to(path.parents[2])
         print(f"{'; '.join(parts)}:\n\n![{of.title}]({picture})\n")
     hours = sum(of.cpu_hours for of in found.values())

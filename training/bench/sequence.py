@@ -135,8 +135,7 @@ def contenders(sizes: Sizes) -> list[Contender]:
         found.append(Contender(f"TLB, K = {chunk_size}", tlb, layers))
     for text in sizes.hierarchies:
         config, hierarchy = HourglassConfig(hierarchy=text, **windowed), parse_hierarchy(text)
-        *around, innermost = hierarchy.stages
-        layers = str(2 * sum(stage.num_layers for stage in around) + innermost.num_layers)
+        layers = str(sum(stage.before + stage.after for stage in hierarchy.stages))
         found.append(Contender(text, config, layers, float(hierarchy.linear_cost)))
     return found
 

@@ -81,7 +81,7 @@ CORES: dict[str, CoreConfig] = {
     "hourglass": HOURGLASS,
     "hourglass, nested, linear, rotary": replace(
         HOURGLASS,
-        hierarchy="1@1 1@2 1@4 1@2 1@1",
+        hierarchy="1@1 1@2 1@4 2@2 0@1",
         pooling="linear",
         upsampling="linear",
         position="rotary",

@@ -323,8 +323,7 @@ def test_the_linear_cost_model(text: str) -> None:
 
 def test_hierarchies_are_read_from_the_outside_in() -> None:
     nested = parse_hierarchy("2@1 1@2 4@6 1@2 2@1")
-    assert nested == Hierarchy((Stage(2, 1), Stage(1, 2), Stage(4, 6)))
-    assert nested.factors == (2, 3)
+    assert nested == Hierarchy((Stage(2, 1, 2), Stage(1, 2, 1), Stage(4, 6)))
     assert nested.period == 6
     assert parse_hierarchy("12@1") == Hierarchy((Stage(12, 1),))
 
@@ -338,6 +337,14 @@ def test_without_vanilla_layers_scale_1_is_still_the_outermost() -> None:
     assert parse_hierarchy("1@2 4@4 1@2") == parse_hierarchy("0@1 1@2 4@4 1@2 0@1")
 
 
+def test_layers_before_and_after_may_differ() -> None:
+    ended = parse_hierarchy("0@1 1@2 4@4 3@2 2@1")
+    assert ended == Hierarchy((Stage(0, 1, 2), Stage(1, 2, 3), Stage(4, 4)))
+    assert ended.linear_cost == 2 + 2 + Fraction(4 + 2, 2) + 1
+    names = HourglassConfig(hierarchy="0@1 4@3 2@1").build(16, 2).initial_state(1)
+    assert {"scale1.after0", "scale1.after1"} < names.keys() - {"scale1.before0"}
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -345,7 +352,7 @@ def test_without_vanilla_layers_scale_1_is_still_the_outermost() -> None:
         ("2@1 four@4 2@1", "has the entry 'four@4', which is not layers@scale"),
         ("2@1 4@4,2@1", "has the entry '4@4,2@1'"),
         ("2@1 4@4", "does not return by the way that it came"),
-        ("2@1 4@4 1@1", "does not return by the way that it came"),
+        ("2@1 4@4 1@2", "does not return by the way that it came"),
         ("2@1 4@4 4@4 2@1", "give one such as"),
         ("2@1 1@4 4@2 1@4 2@1", "goes from scale 4 to 2, not to a larger multiple"),
         ("2@1 1@2 4@3 1@2 2@1", "goes from scale 2 to 3"),
