@@ -13,15 +13,11 @@ from ttm.training.study.seeds import Results
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Print what each of the JSON files has cost and found, and its picture."""
+    """Print the picture of each of the JSON files, and what they have cost."""
     found = {Path(name): Results.read(Path(name)) for name in arguments}
     for path, of in found.items():
-        parts = [f"`{of.table}`", f"{of.cpu_hours:.2f} CPU hours"]
-        if of.correlation is not None:
-            parts.append(f"rank correlation with the paper {of.correlation} (95 %)")
-        parts += [of.note] if of.note else []
         picture = path.with_suffix(".svg").relative_to(path.parents[2])
-        print(f"{'; '.join(parts)}:\n\n![{of.title}]({picture})\n")
+        print(f"![`{of.table}`: {of.title}]({picture})\n")
     hours = sum(of.cpu_hours for of in found.values())
     print(f"Together {hours:.1f} CPU hours, rows of two tables counted in each.")
 

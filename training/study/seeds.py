@@ -765,10 +765,11 @@ class Results:
         return sum(each["cpu_hours"] for row in self.rows for each in row["trainings"])
 
     @property
-    def correlation(self) -> Spearman | None:
-        """Of the rows for which there is a figure of the paper and one of ours."""
+    def correlation(self) -> str:
+        """Of the rows for which there is a figure of the paper and one of ours, in words."""
         both = [row for row in self.rows if row["trainings"] and row["paper"] is not None]
-        return rank_correlation(list(map(self.values, both)), [row["paper"] for row in both])
+        found = rank_correlation(list(map(self.values, both)), [row["paper"] for row in both])
+        return str(found or "too few rows for one")
 
     def texts(self) -> Iterator[str | TitledTable]:
         """Yield table and notes for the terminal."""
@@ -786,14 +787,13 @@ class Results:
         known = [each for each in zip(columns, *rows, strict=True) if set(each[1:]) != {"—"}]
         names, *lines = zip(*known, strict=True)
         yield compact_table(f"{self.title}: {self.measure}", names, lines)
-        agreement = self.correlation or "too few rows for one"
-        yield f"Spearman's rank correlation with the paper, 95 % interval over seeds: {agreement}"
+        yield f"Spearman's rank correlation with the paper, 95 % interval over seeds: {self.correlation}"
         yield f"All rows together: {self.cpu_hours:.2f} CPU hours. The paper: {self.source}."
         if self.note:
             yield f"{self.note[0].upper()}{self.note[1:]}."
 
     def draw(self) -> str:
-        """Return an SVG: ours, with a dot for each seed, beside the paper's figures, if we know them."""
+        """Return an SVG: ours, a dot for each seed, with each row's CPU hours, beside the paper's figures."""
         known = any(row["paper"] is not None for row in self.rows)
         figure = Figure(figsize=(7.5, 1.1 + 0.3 * len(self.rows)), layout="constrained")
         ours, *paper = figure.subplots(1, 1 + known, sharey=True, squeeze=False)[0]
@@ -803,13 +803,17 @@ class Results:
             ours.plot(values, [place] * len(values), "o", color=COLOURS[0], alpha=0.5, markersize=4)
             mean = [np.mean(values)] if values else []
             ours.plot(mean, [place] * len(mean), "|", color=COLOURS[0], markersize=14)
-            names.append(": ".join([row["row"], *(f"{each:.{self.digits}f}" for each in mean)]))
+            hours = sum(each["cpu_hours"] for each in row["trainings"])
+            found = [f"{each:.{self.digits}f}  ({hours:.2g} h)" for each in mean]
+            names.append(":  ".join([row["row"], *found]))
             if row["paper"] is not None:
                 paper[0].plot(row["paper"], place, "D", color=COLOURS[1], markersize=5)
         ours.set_yticks(range(len(self.rows)), names)
         ours.set(ylim=(len(self.rows) - 0.5, -0.5), xlabel=self.measure)
-        for axes, title in zip((ours, *paper), ("here", "in the paper"), strict=False):
-            axes.set_title(title)
+        here = f"here, {self.cpu_hours:.2f} CPU hours"
+        there = f"in the paper, rank correlation\n{self.correlation}"
+        for axes, title in zip((ours, *paper), (here, there), strict=False):
+            axes.set_title(title, fontsize=10)
             axes.grid(axis="x", linewidth=0.4, alpha=0.6)
             axes.spines[["top", "right"]].set_visible(False)
         return to_svg(figure, "\n".join(names))
