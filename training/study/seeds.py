@@ -769,7 +769,7 @@ class Results:
         """Of the rows for which there is a figure of the paper and one of ours, in words."""
         both = [row for row in self.rows if row["trainings"] and row["paper"] is not None]
         found = rank_correlation(list(map(self.values, both)), [row["paper"] for row in both])
-        return str(found or "too few rows for one")
+        return f"correlation {found or 'unknown, too few rows'}"
 
     def texts(self) -> Iterator[str | TitledTable]:
         """Yield table and notes for the terminal."""
@@ -787,7 +787,7 @@ class Results:
         known = [each for each in zip(columns, *rows, strict=True) if set(each[1:]) != {"—"}]
         names, *lines = zip(*known, strict=True)
         yield compact_table(f"{self.title}: {self.measure}", names, lines)
-        yield f"Spearman's rank correlation with the paper, 95 % interval over seeds: {self.correlation}"
+        yield f"With the paper, Spearman's rank {self.correlation}, 95 % interval over seeds."
         yield f"All rows together: {self.cpu_hours:.2f} CPU hours. The paper: {self.source}."
         if self.note:
             yield f"{self.note[0].upper()}{self.note[1:]}."
@@ -795,7 +795,7 @@ class Results:
     def draw(self) -> str:
         """Return an SVG: ours, a dot for each seed, with each row's CPU hours, beside the paper's figures."""
         known = any(row["paper"] is not None for row in self.rows)
-        figure = Figure(figsize=(7.5, 1.1 + 0.3 * len(self.rows)), layout="constrained")
+        figure = Figure(figsize=(7.5, 1.4 + 0.3 * len(self.rows)), layout="constrained")
         ours, *paper = figure.subplots(1, 1 + known, sharey=True, squeeze=False)[0]
         names = []
         for place, row in enumerate(self.rows):
@@ -810,9 +810,9 @@ class Results:
                 paper[0].plot(row["paper"], place, "D", color=COLOURS[1], markersize=5)
         ours.set_yticks(range(len(self.rows)), names)
         ours.set(ylim=(len(self.rows) - 0.5, -0.5), xlabel=self.measure)
-        here = f"here, {self.cpu_hours:.2f} CPU hours"
-        there = f"in the paper, rank correlation\n{self.correlation}"
-        for axes, title in zip((ours, *paper), (here, there), strict=False):
+        figure.suptitle(f"{self.table}: {self.title}", fontsize=11)
+        titles = f"here, {self.cpu_hours:.2f} CPU hours", f"the paper, rank\n{self.correlation}"
+        for axes, title in zip((ours, *paper), titles, strict=False):
             axes.set_title(title, fontsize=10)
             axes.grid(axis="x", linewidth=0.4, alpha=0.6)
             axes.spines[["top", "right"]].set_visible(False)

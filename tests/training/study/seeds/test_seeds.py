@@ -295,9 +295,9 @@ def test_the_command_goes_on_where_it_stopped(
     cheapest, *_, dearest = (row["trainings"][0]["gflops"] for row in found.rows)
     assert 0 < cheapest < dearest
     assert "<svg" in plot.read_text()
-    assert "in the paper" in found.draw()
+    assert "the paper, rank" in found.draw()
     unknown = replace(found, rows=[row | {"paper": None} for row in found.rows])
-    assert "in the paper" not in unknown.draw()
+    assert "the paper, rank" not in unknown.draw()
     capsys.readouterr()
     assert cli.main([*words[:3], "--figures", str(out / "ttm-processor.json")]) == 0
     printed = capsys.readouterr().out
