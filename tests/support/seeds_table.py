@@ -17,9 +17,9 @@ def main(arguments: Sequence[str]) -> None:
     found = {Path(name): Results.read(Path(name)) for name in arguments}
     for path, of in found.items():
         picture = path.with_suffix(".svg").relative_to(path.parents[2])
-        print(f"![`{of.table}`: {of.title}]({picture})\n")
+        print(f"![{of.title}]({picture})\n")
     hours = sum(of.cpu_hours for of in found.values())
-    print(f"Together {hours:.1f} CPU hours, rows of two tables counted in each.")
+    print(f"Together {hours:.1f} CPU hours at most: rows of two tables cost once.")
 
 
 if __name__ == "__main__":

@@ -304,7 +304,7 @@ def test_the_command_goes_on_where_it_stopped(
     assert "26.34" in printed
     assert "Spearman" in printed
     seeds_table.main([str(out / "ttm-processor.json")])
-    assert capsys.readouterr().out.startswith("![`ttm-processor`: Processing unit](")
+    assert capsys.readouterr().out.startswith("![Processing unit](")
     # The row of the Token Turing Machine is that of another table as well.
     assert cli.main(["study", "seeds", "ttm-summarizer", *words[3:], "0"]) == 0
     assert len(list(trainings.glob("*.json"))) == 8
