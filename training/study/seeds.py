@@ -589,13 +589,6 @@ def tlb(name: str, paper: float | None = None, blanks: int | None = None, **own:
     return Row(name, replace(TLB, **own), paper, given)
 
 
-RING: dict[str, Any] = {
-    "write": "ring",
-    "read": "attend",
-    "num_layers": 0,
-    "process_size": 1,
-    "write_outputs": False,
-}
 BABY: dict[str, Any] = {"num_layers": 1, "num_latents": 8, "chunk_size": 8, "mlp_size": 128}
 HIERARCHIES = ("8@1", "2@1 4@2 2@1", "2@1 4@3 2@1", "2@1 4@4 2@1", "2@1 1@2 4@4 1@2 2@1")
 
@@ -660,7 +653,8 @@ TABLES: dict[str, Table] = {
         *(Row(f"Feedback Transformer, T = {n}", FeedbackConfig(1), None, {"blanks": n}, 3 if n < 300 else 1)
           for n in (100, 200, 300, 400)),
         ttm("TTM, T = 100", given={"blanks": 100}, initial_memory="learned"),
-        *(ttm(f"ours, T = {n}", given={"blanks": n}, **RING) for n in (100, 400)),
+        *(ttm(f"ours, T = {n}", given={"blanks": n}, write="ring", read="attend", num_layers=0,
+              process_size=1, write_outputs=False) for n in (100, 400)),
     ), "a row that did not get all right has the samples of all its steps. In the paper a Feedback "
        "Transformer fails above T = 400"),
     "tlb-parts": Table("Past and top-down attention", f"ablation: {TLB_PAPER}", ExpressionTask, (
