@@ -805,6 +805,7 @@ class Results:
         ours.set_yticks(range(len(self.rows)), names)
         ours.set(ylim=(len(self.rows) - 0.5, -0.5), xlabel=self.measure)
         figure.suptitle(f"{self.table}: {self.title}", fontsize=11)
+        figure.supxlabel(self.note, fontsize=8)
         titles = f"here, {self.cpu_hours:.2f} CPU hours", f"the paper, rank\n{self.correlation}"
         for axes, title in zip((ours, *paper), titles, strict=False):
             axes.set_title(title, fontsize=10)
