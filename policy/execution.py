@@ -1,7 +1,4 @@
-"""Executions, which choose the action of a tick from predicted chunks of actions.
-
-Nothing here imports PyTorch.
-"""
+"""Executions, which choose the action of a tick from predicted chunks of actions, without PyTorch."""
 
 from __future__ import annotations
 

@@ -18,12 +18,7 @@ def partial_path(path: Path) -> Path:
 
 
 def publish_partial(path: Path) -> None:
-    """Give the complete file at `partial_path(path)` its final name, `path`.
-
-    The content is flushed to the disk before the file is renamed, and the folder afterwards, so
-    that a power cut leaves either the whole new file or what was there before. For programs that
-    write a file piece by piece; `write_atomically` does the same for data in memory.
-    """
+    """Give the complete file at `partial_path(path)` its final name; even a power cut leaves a whole one."""
     partial = partial_path(path)
     flush_to_disk(partial)
     partial.replace(path)

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import threading
 import weakref
 from collections.abc import Mapping
 from typing import Any, NoReturn
@@ -163,21 +164,22 @@ class RemoteRunner(Runner):
         """Send a message, and return the answer. Raises `UserError` with the server's text."""
         if self._socket is None:
             raise PolicyUnreachable(self._lost)
-        sent = encode({**message, **self._news})
-        answer = self._receive(self._exchange(self._socket, sent), timeout_s)
+        sending = self._socket.send_bytes(encode({**message, **self._news}))
+        answer = self._receive(sending, timeout_s)
         self._news = {}
         self._norms = np.array(answer.get("memory_norms", self._norms), np.float32)
         return answer
 
-    @staticmethod
-    async def _exchange(socket: Any, sent: bytes) -> Any:
-        await socket.send_bytes(sent)
-        return await socket.receive()
+    def _receive(self, sending: Any, timeout_s: float) -> dict[str, Any]:
+        """Send, and return what came. Without an answer the connection is given up."""
 
-    def _receive(self, exchange: Any, timeout_s: float) -> dict[str, Any]:
-        """Run an exchange to its end, and return what came. Without an answer the connection is given up."""
+        async def answer() -> Any:
+            await sending
+            return await self._socket.receive()
+
         try:
-            frame = self._loop.run_until_complete(asyncio.wait_for(exchange, timeout_s))
+            timed = asyncio.wait_for(answer(), timeout_s)
+            frame = asyncio.run_coroutine_threadsafe(timed, self._loop).result()
         except asyncio.TimeoutError:
             self._give_up(f"gave no answer within {timeout_s:g} s")
         except aiohttp.WSServerHandshakeError as error:
@@ -198,21 +200,28 @@ class RemoteRunner(Runner):
 
     def _connect(self) -> dict[str, Any]:
         """Open a session, and return what the server says of its policy. Raises `UserError` without one."""
-        self._loop = asyncio.new_event_loop()
-        http = aiohttp.ClientSession(loop=self._loop)
-        self._end = weakref.finalize(self, _close, self._loop, http)
         token = os.environ.get(TOKEN)
         headers = {"Authorization": f"Api-Key {token}"} if token else {}
+        self._loop = asyncio.new_event_loop()
+        http = aiohttp.ClientSession(loop=self._loop, headers=headers)
+        # In a thread, as a notebook has a loop of its own in this one.
+        thread = threading.Thread(target=_run, args=(self._loop, http), daemon=True)
+        thread.start()
+        self._end = weakref.finalize(self, _stop, self._loop, thread)
 
-        async def open_session() -> Any:
-            self._socket = await http.ws_connect(
-                self._url, headers=headers, max_msg_size=MOST_BYTES
-            )
-            return await self._socket.receive()
+        async def connect() -> None:
+            self._socket = await http.ws_connect(self._url, max_msg_size=MOST_BYTES)
 
-        return self._receive(open_session(), START_TIMEOUT_S)
+        return self._receive(connect(), START_TIMEOUT_S)
 
 
-def _close(loop: asyncio.AbstractEventLoop, http: aiohttp.ClientSession) -> None:
+def _run(loop: asyncio.AbstractEventLoop, http: aiohttp.ClientSession) -> None:
+    loop.run_forever()
     loop.run_until_complete(http.close())
     loop.close()
+
+
+def _stop(loop: asyncio.AbstractEventLoop, thread: threading.Thread) -> None:
+    loop.call_soon_threadsafe(loop.stop)
+    if thread is not threading.current_thread():  # which may collect the runner
+        thread.join()

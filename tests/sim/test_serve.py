@@ -290,13 +290,22 @@ def test_the_command_serves_and_a_killed_server_is_noticed_at_once(
         each.reset(CAN)
     assert np.array_equal(there.step(seen).values, alone.step(seen).values)
     process.send_signal(signal.SIGKILL)
-    process.wait()
+    process.communicate()
     begun_s = time.monotonic()
     with pytest.raises(PolicyUnreachable, match=url):
         there.step(seen)
     assert time.monotonic() - begun_s < 15  # and not the 30 s of the time-out
     with pytest.raises(UserError):
         there.reset(CAN)
+
+
+def test_a_notebook_whose_event_loop_runs_can_use_it(serve: Serve) -> None:
+    async def cell() -> np.ndarray:
+        far = load_runner(serve(), SPEC)
+        far.reset(CAN)
+        return far.step(observation(np.random.default_rng(0))).values
+
+    assert np.isfinite(asyncio.run(cell())).all()
 
 
 def test_a_port_that_is_taken_is_named(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
