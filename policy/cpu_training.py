@@ -1,8 +1,8 @@
 """What makes training faster on a CPU: modules that compute the same, but for rounding, in less time.
 
 `quicker_on_cpu(model)` is the one switch. It gives modules of the network a subclass that overrides how
-they compute in training; parameters, names and hooks stay. Without a gradient, and under autocast, a
-quick module is the plain one, to the bit. Its gradients have no gradients of their own.
+they compute in training; parameters, names and hooks stay. Without a gradient a quick module is the plain
+one, to the bit. Its gradients have no gradients of their own.
 
 PyTorch multiplies float32 matrices by Intel's MKL, which leaves the AVX-512 units of processors of other
 makers idle; oneDNN uses them. Attention of few queries to many tokens makes keys and values of which
@@ -141,11 +141,10 @@ class QuickAttentionBlock(AttentionBlock):
 
 
 def _folding_gains(module: SelfAttention | AttentionBlock, x: Tensor, context: Tensor) -> bool:
-    """Return whether a module trains in full precision, and `folded_attention` takes less time."""
-    trains = module.training and torch.is_grad_enabled()
+    """Return whether a module trains, and `folded_attention` takes less time."""
     (asking, width), tokens = x.shape[1:], context.shape[1]
     few = asking * module.num_heads * (width + tokens) < tokens * width * 2
-    return trains and few and not torch.is_autocast_enabled(x.device.type)
+    return few and module.training and torch.is_grad_enabled()
 
 
 def folded_attention(
@@ -182,7 +181,8 @@ class _SharedAttention(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, queries: Tensor, tokens: Tensor) -> Tensor:
-        weights = (queries @ tokens.transpose(1, 2)).softmax(dim=-1)
+        tokens = tokens.to(queries.dtype)
+        weights = (queries @ tokens.transpose(1, 2)).softmax(dim=-1).to(queries.dtype)
         ctx.save_for_backward(queries, tokens, weights)
         return weights @ tokens
 
