@@ -27,6 +27,9 @@ from ttm.training.frozen_vision import EpisodeFeatures, MapStore, without_camera
 from ttm.training.options import TrainOptions
 from ttm.training.run_log import LAST
 
+MOST_TOLD = 20
+"""The most data sets about which `ttm train` says a line each."""
+
 
 @dataclass(frozen=True)
 class DataSets:
@@ -67,8 +70,8 @@ class DataSets:
         return cls(names, training, validation, mixed)
 
     def lines(self) -> Iterator[str]:
-        """Yield one line about each data set."""
-        for number, name in enumerate(self.names):
+        """Yield one line about each data set, unless they are many."""
+        for number, name in enumerate(self.names if len(self.names) <= MOST_TOLD else ()):
             share = f" ({self.shares.shares[number]:.0%} of the windows)" if self.shares else ""
             yield (
                 f"{name}: {self.training.count(number)} episodes to train on{share}, "
@@ -103,9 +106,7 @@ def _path_and_weight(text: str) -> tuple[str, float | None]:
     if not path or not math.isfinite(weight) or Path(text).exists() or glob.glob(text):
         return text, None
     if weight <= 0:
-        raise UserError(
-            f"--data {text}: the weight must be above 0; to leave data out, do not name it"
-        )
+        raise UserError(f"--data {text}: the weight must be above 0; or leave these data out")
     return path, weight
 
 
@@ -150,8 +151,7 @@ class Data:
     training: EpisodeDataset
     validation: EpisodeDataset
     resize_to: dict[str, tuple[int, int]]
-    """Camera -> (height, width) of the frames that the network gets, for cameras whose frames are
-    reduced."""
+    """Camera -> (height, width) to which its frames are reduced."""
     sets: DataSets | None = None
     """The data sets, if there are several."""
 

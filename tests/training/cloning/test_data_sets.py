@@ -47,6 +47,20 @@ def mixed(command: Make, episodes: Path, uneven: Path) -> TrainCommand:
     return command(data=(f"{episodes}:3", f"{uneven}:1"), steps=3)
 
 
+def test_each_of_many_files_has_no_line(
+    command: Make,
+    episodes: Path,
+    uneven: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr("ttm.training.data.MOST_TOLD", 1)
+    command(data=(str(episodes), str(uneven)), steps=1).run()
+    held_out = [line for line in capsys.readouterr().err.splitlines() if "held out" in line]
+    assert len(held_out) == 1
+    assert held_out[0].startswith("10 episodes (64 ticks) to train on, 5 held out")
+
+
 def test_a_mix_resumes_exactly_and_tells_of_each_data_set(
     mixed: TrainCommand,
     interrupted: Callable[[TrainCommand, int], None],
