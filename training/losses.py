@@ -261,7 +261,7 @@ def _farthest(codes: Tensor, stands: Tensor) -> Tensor:
     return torch.cat(found, dim=1)
 
 
-LESSONS, FRAMES, LEARNING_RATE = 600, 256, 5e-3
+LESSONS, FRAMES, LEARNING_RATE = 4800, 256, 5e-3
 """Of `learn_memory`: the steps, the frames of each, and the peak learning rate."""
 SHORTEST_STAND, LAST_TICKS = 4, 8
 """The fewest ticks of a stand-still that tells what will be gone, and the most of its last ones."""
@@ -276,7 +276,7 @@ def learn_memory(
     look: Callable[[Tensor], FeatureMaps],
     stands: Sequence[Sequence[int]],
     *,
-    steps: int = LESSONS,
+    steps: int,
     seed: int,
 ) -> Iterator[tuple[float, float]]:
     """Train what a sight memory keeps: what it sees while the robot stands, and will see no more.

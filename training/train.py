@@ -260,8 +260,8 @@ def _learn_memory(memory: SightMemory, source: BatchSource, episodes: EpisodeDat
         )
     of_episodes = stand_stills(episodes).split(source.windows.episode_lengths)
     stands = [each.unique_consecutive(return_counts=True)[1].tolist() for each in of_episodes]
-    lessons = learn_memory(memory, source.features.by_sight, stands, seed=source.seed)
-    told = list(track(lessons, "the memory learns what to keep", total=LESSONS))
+    steps = learn_memory(memory, source.features.by_sight, stands, steps=LESSONS, seed=source.seed)
+    told = list(track(steps, "the memory learns what to keep", total=LESSONS))
     shown, others = np.array(told[-50:]).T
     print_progress(
         "nothing is seen and then gone while the robot stands: the memory stays closed"

@@ -29,6 +29,12 @@ SPEC = PolicySpec(
 )
 
 
+@pytest.fixture(autouse=True)
+def short_lessons(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A new sight memory learns in a moment, and nothing much, which is enough for most tests."""
+    monkeypatch.setattr("ttm.training.train.LESSONS", 200)
+
+
 @pytest.fixture(scope="session")
 def spec() -> PolicySpec:
     return SPEC

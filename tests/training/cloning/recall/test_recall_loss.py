@@ -97,7 +97,7 @@ def test_a_sight_memory_learns_what_will_be_gone(cue: Path, spec: PolicySpec) ->
     before = {name: value.clone() for name, value in policy.state_dict().items()}
     memory = policy.sight
     assert memory is not None
-    lessons = list(learn_memory(memory, features.by_sight, [[TICKS]] * 12, seed=0))
+    lessons = list(learn_memory(memory, features.by_sight, [[TICKS]] * 12, steps=600, seed=0))
     assert lessons[-1] == (1.0, 0.0)
     changed = {n for n, v in policy.state_dict().items() if not torch.equal(v, before[n])}
     assert {name.split(".")[0] for name in changed} == {"sight"}
@@ -130,7 +130,7 @@ def test_motion_before_a_stand_still_teaches_nothing(cue: Path, spec: PolicySpec
 
     taught = {}
     for stands in ((4, 1, 1), (1, 1, 4)):
-        shown, _ = next(learn_memory(policy.sight, look, [stands] * 12, seed=0))
+        shown, _ = next(learn_memory(policy.sight, look, [stands] * 12, steps=600, seed=0))
         taught[np.isnan(shown)] = set((looked[-1] % TICKS).flatten().tolist())
     assert taught == {False: {0, 1, 2, 3, 4, 5}, True: {2, 3, 4, 5}}
 
@@ -166,7 +166,9 @@ def test_what_stands_alone_is_told_from_what_stands_among_others(seed: int) -> N
     rows = torch.tensor(episodes).flatten()
     memory = SightMemory(16, 2, channels=8)
     stands = [[10, *[1] * 10]] * len(episodes)
-    for _ in learn_memory(memory, lambda t: FeatureMaps(maps, rows[t]), stands, seed=seed):
+    for _ in learn_memory(
+        memory, lambda t: FeatureMaps(maps, rows[t]), stands, steps=600, seed=seed
+    ):
         pass
     opens = memory.opens(memory.logits(memory.normalized(maps)))
     assert opens.tolist() == [True] * 3 + [False] * 7
