@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
@@ -29,10 +29,12 @@ SPEC = PolicySpec(
 )
 
 
-@pytest.fixture(autouse=True)
-def short_lessons(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A new sight memory learns in a moment, and nothing much, which is enough for most tests."""
-    monkeypatch.setattr("ttm.training.train.LESSONS", 200)
+@pytest.fixture(autouse=True, scope="session")
+def short_lessons() -> Iterator[None]:
+    """A new sight memory learns for a moment, also for what tests share."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("ttm.training.train.LESSONS", 200)
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -362,7 +362,7 @@ def collect_figures(out: Path) -> Figures:
             Training(
                 **{name: facts[name] for name in FACTS if name != "settings"},
                 minutes=round(result["elapsed_s"] / 60, 2),
-                cpu_minutes=round(facts.get("cpu_s", 0) / 60, 2),
+                cpu_minutes=round(facts.get("cpu_s", 0) / 60, 3),
                 validation_error=None if error is None else round(error, 4),
             )
         )
