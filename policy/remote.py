@@ -180,6 +180,8 @@ class RemoteRunner(Runner):
         try:
             timed = asyncio.wait_for(answer(), timeout_s)
             frame = asyncio.run_coroutine_threadsafe(timed, self._loop).result()
+        except KeyboardInterrupt as error:  # an answer to come would be taken for the next one
+            self._give_up("was interrupted", error)
         except asyncio.TimeoutError:
             self._give_up(f"gave no answer within {timeout_s:g} s")
         except aiohttp.WSServerHandshakeError as error:
@@ -192,11 +194,11 @@ class RemoteRunner(Runner):
             self._give_up("closed the connection")
         raise MalformedObservation(f"{self._url}: {frame.data.strip().splitlines()[-1]}")
 
-    def _give_up(self, why: str) -> NoReturn:
+    def _give_up(self, why: str, error: BaseException | None = None) -> NoReturn:
         self._socket = None
         self._end()
         self._lost = f"the policy server {self._url} {why}"
-        raise PolicyUnreachable(self._lost)
+        raise error or PolicyUnreachable(self._lost)
 
     def _connect(self) -> dict[str, Any]:
         """Open a session, and return what the server says of its policy. Raises `UserError` without one."""
@@ -204,9 +206,8 @@ class RemoteRunner(Runner):
         headers = {"Authorization": f"Api-Key {token}"} if token else {}
         self._loop = asyncio.new_event_loop()
         http = aiohttp.ClientSession(loop=self._loop, headers=headers)
-        # In a thread, as a notebook has a loop of its own in this one.
         thread = threading.Thread(target=_run, args=(self._loop, http), daemon=True)
-        thread.start()
+        thread.start()  # a notebook runs a loop of its own in this one
         self._end = weakref.finalize(self, _stop, self._loop, thread)
 
         async def connect() -> None:

@@ -27,8 +27,8 @@ from ttm.training.frozen_vision import EpisodeFeatures, MapStore, without_camera
 from ttm.training.options import TrainOptions
 from ttm.training.run_log import LAST
 
-MOST_TOLD = 20
-"""The most data sets about which `ttm train` says a line each."""
+MANY = 20
+"""So many data sets without weights have no line each in what `ttm train` prints."""
 
 
 @dataclass(frozen=True)
@@ -70,8 +70,8 @@ class DataSets:
         return cls(names, training, validation, mixed)
 
     def lines(self) -> Iterator[str]:
-        """Yield one line about each data set, unless they are many."""
-        for number, name in enumerate(self.names if len(self.names) <= MOST_TOLD else ()):
+        """Yield one line about each data set, unless they are many and have no weights."""
+        for number, name in enumerate(self.names if self.shares or len(self.names) < MANY else ()):
             share = f" ({self.shares.shares[number]:.0%} of the windows)" if self.shares else ""
             yield (
                 f"{name}: {self.training.count(number)} episodes to train on{share}, "
@@ -106,7 +106,7 @@ def _path_and_weight(text: str) -> tuple[str, float | None]:
     if not path or not math.isfinite(weight) or Path(text).exists() or glob.glob(text):
         return text, None
     if weight <= 0:
-        raise UserError(f"--data {text}: the weight must be above 0; or leave these data out")
+        raise UserError(f"--data {text}: the weight must be above 0; or do not name it")
     return path, weight
 
 

@@ -272,6 +272,26 @@ def test_after_a_fault_nothing_moves_until_a_new_episode_begins(serve: Serve, fa
     assert there.tick == 1
 
 
+def test_after_ctrl_c_no_answer_is_taken_for_that_of_another_tick(serve: Serve) -> None:
+    actor, over = Sleepy(), threading.Event()
+    main = threading.main_thread().ident
+    assert main is not None
+    actor.fault = lambda: (signal.pthread_kill(main, signal.SIGINT), over.wait())
+    there = load_runner(serve(lambda: ActorRunner(actor, SPEC)), SPEC)
+    there.reset(CAN)
+    bright = observation(np.random.default_rng(7))
+    dark = {**bright, "head": np.zeros_like(bright["head"])}
+    bright["head"] = np.ones_like(bright["head"])
+    with pytest.raises(KeyboardInterrupt):
+        there.step(bright)
+    over.set()
+    with pytest.raises(PolicyUnreachable, match="interrupted"):
+        there.step(dark)
+    there.reset(CAN)
+    there.step(dark)
+    assert there.tick == 1
+
+
 def test_the_command_serves_and_a_killed_server_is_noticed_at_once(
     policy: Policy, tmp_path: Path
 ) -> None:

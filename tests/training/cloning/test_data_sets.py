@@ -54,7 +54,7 @@ def test_each_of_many_files_has_no_line(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr("ttm.training.data.MOST_TOLD", 1)
+    monkeypatch.setattr("ttm.training.data.MANY", 2)
     command(data=(str(episodes), str(uneven)), steps=1).run()
     held_out = [line for line in capsys.readouterr().err.splitlines() if "held out" in line]
     assert len(held_out) == 1
@@ -67,8 +67,10 @@ def test_a_mix_resumes_exactly_and_tells_of_each_data_set(
     episodes: Path,
     uneven: Path,
     tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
+    monkeypatch.setattr("ttm.training.data.MANY", 2)  # those with weights have a line all the same
     unbroken = replace(mixed, out=tmp_path / "unbroken")
     unbroken.run()
     told = capsys.readouterr().err
