@@ -43,7 +43,7 @@ def chosen_network(options: TrainOptions) -> PolicyConfig:
         preset = replace(preset, vision=replace(seen.config.vision, weights="random"), **kept)
     vision = preset.vision
     whole: dict[str, Any] = {"width_coefficient": None, "depth_coefficient": None}
-    if options.vision_model is not None:
+    if seen is None and options.vision_model is not None:
         vision = replace(vision, model=options.vision_model, **whole)
     if seen is None and options.vision_weights != NO_WEIGHTS:
         vision = replace(vision, weights=options.vision_weights, norm="batch", **whole)
@@ -73,7 +73,7 @@ def policy_to_see_as(options: TrainOptions) -> Policy | None:
     policy = load_checkpoint(path)[0]
     if policy.vision is None:
         raise UserError(f"--vision-weights is {given}, which has no vision; give another")
-    if options.vision_model is not None:
+    if options.vision_model not in (None, policy.config.vision.model):
         raise UserError(
             f"--vision-model is {options.vision_model}, but vision is that of {given}; leave it out"
         )

@@ -81,6 +81,12 @@ def test_a_baseline_without_core_learns_through_another_vision_network(command: 
     assert policy.config.vision.reduction == PRESETS["tiny"].vision.reduction
     with pytest.raises(UserError, match="--vision-model is resnet34, but with --init vision is"):
         command(vision_model="resnet34", init=training.out / "last.safetensors").run()
+    again = command(
+        vision_model="resnet18", vision_weights=str(training.out / "last.safetensors"), core_options=()
+    )
+    seen = {n: x for n, x in policy.state_dict().items() if n.startswith("vision.")}
+    found = assembled(again, Console(quiet=True)).policy.state_dict()
+    assert all(torch.equal(found[name], value) for name, value in seen.items())
 
 
 def test_a_policy_for_another_robot_sees_as_a_checkpoint_does(
