@@ -82,7 +82,9 @@ def test_a_baseline_without_core_learns_through_another_vision_network(command: 
     with pytest.raises(UserError, match="--vision-model is resnet34, but with --init vision is"):
         command(vision_model="resnet34", init=training.out / "last.safetensors").run()
     again = command(
-        vision_model="resnet18", vision_weights=str(training.out / "last.safetensors"), core_options=()
+        vision_model="resnet18",
+        vision_weights=str(training.out / "last.safetensors"),
+        core_options=(),
     )
     seen = {n: x for n, x in policy.state_dict().items() if n.startswith("vision.")}
     found = assembled(again, Console(quiet=True)).policy.state_dict()
