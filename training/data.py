@@ -27,9 +27,6 @@ from ttm.training.frozen_vision import EpisodeFeatures, MapStore, without_camera
 from ttm.training.options import TrainOptions
 from ttm.training.run_log import LAST
 
-MANY = 20
-"""So many data sets without weights have no line each in what `ttm train` prints."""
-
 
 @dataclass(frozen=True)
 class DataSets:
@@ -70,8 +67,8 @@ class DataSets:
         return cls(names, training, validation, mixed)
 
     def lines(self) -> Iterator[str]:
-        """Yield one line about each data set, unless they are many and have no weights."""
-        for number, name in enumerate(self.names if self.shares or len(self.names) < MANY else ()):
+        """Yield one line about each data set."""
+        for number, name in enumerate(self.names):
             share = f" ({self.shares.shares[number]:.0%} of the windows)" if self.shares else ""
             yield (
                 f"{name}: {self.training.count(number)} episodes to train on{share}, "
@@ -213,6 +210,8 @@ def _opened(options: TrainOptions, like: PolicySpec | None) -> Data:
     """Open the data of a training, which must have the spec `like` if there is one."""
     paths, shares = paths_and_shares(options.data)
     opened = open_all(paths, options.choices, like)
+    if shares is None:
+        opened, paths = _joined_files(opened, paths)
     validation = split(opened, options.validation_filter)
     # Without copies of held-out ones:
     training = held_apart(split(opened, options.filter), validation)
@@ -220,12 +219,31 @@ def _opened(options: TrainOptions, like: PolicySpec | None) -> Data:
         raise UserError(
             f"{training.source}: no episode is in mask '{options.filter}'; record more, or give --filter"
         )
-    sets = DataSets.of(opened, paths, shares, training, validation) if len(paths) > 1 else None
+    sets = DataSets.of(opened, paths, shares, training, validation) if len(opened) > 1 else None
     data = Data(training, validation, _frame_sizes(options, training.spec, like), sets)
     if like is not None:
         name = options.out / LAST if options.resume else options.init
         like.require_compatible(data.spec, ours=str(name), theirs=training.source)
     return data
+
+
+def _joined_files(
+    opened: Sequence[EpisodeDataset], names: Sequence[str]
+) -> tuple[list[EpisodeDataset], list[str]]:
+    """Return data sets and their names, where those of one episode are one, split as a whole.
+
+    They are the files of a folder, which a shell puts in place of `--data folder/*.hdf5`.
+    """
+    files = [each for each in opened if len(each) == 1]
+    if len(files) < 2:
+        return list(opened), list(names)
+    sets = [(each, name) for each, name in zip(opened, names, strict=True) if len(each) > 1]
+    name = f"{len(files)} files of one episode"
+    note = "; ".join(dict.fromkeys(each.note for each in files if each.note))
+    joined = EpisodeDataset(
+        [each[0] for each in files], files[0].spec, source=name, note=note, members=files[0].members
+    )
+    return [*(each for each, _ in sets), joined], [*(name for _, name in sets), name]
 
 
 def _frame_sizes(

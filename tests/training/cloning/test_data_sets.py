@@ -6,7 +6,9 @@ import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from shutil import copytree
 
+import h5py
 import pytest
 
 from ttm.policy import UserError
@@ -47,18 +49,22 @@ def mixed(command: Make, episodes: Path, uneven: Path) -> TrainCommand:
     return command(data=(f"{episodes}:3", f"{uneven}:1"), steps=3)
 
 
-def test_each_of_many_files_has_no_line(
-    command: Make,
-    episodes: Path,
-    uneven: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+def test_files_of_one_episode_are_split_as_their_folder_would_be(
+    command: Make, episodes: Path, uneven: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("ttm.training.data.MANY", 2)
-    command(data=(str(episodes), str(uneven)), steps=1).run()
-    held_out = [line for line in capsys.readouterr().err.splitlines() if "held out" in line]
-    assert len(held_out) == 1
-    assert held_out[0].startswith("10 episodes (64 ticks) to train on, 5 held out")
+    """As a shell gives them for `--data folder/*.hdf5`; none of them has a mask."""
+    folder = Path(copytree(episodes, tmp_path / "episodes"))
+    files = sorted(folder.glob("*.hdf5"))
+    for path in files:
+        with h5py.File(path, "r+") as file:
+            file.pop("mask", None)
+    for data in ((str(folder),), tuple(map(str, files))):
+        command(data=data, steps=1, overwrite=True).run()
+        told = capsys.readouterr().err
+        assert "1 of 6 episodes (every tenth) are held out" in told
+        assert "5 episodes (" in told
+    command(data=(*map(str, files), str(uneven)), steps=1, overwrite=True).run()
+    assert "6 files of one episode: 5 episodes to train on, 1 held out" in capsys.readouterr().err
 
 
 def test_a_mix_resumes_exactly_and_tells_of_each_data_set(
@@ -67,10 +73,8 @@ def test_a_mix_resumes_exactly_and_tells_of_each_data_set(
     episodes: Path,
     uneven: Path,
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr("ttm.training.data.MANY", 2)  # those with weights have a line all the same
     unbroken = replace(mixed, out=tmp_path / "unbroken")
     unbroken.run()
     told = capsys.readouterr().err
