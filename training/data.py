@@ -211,7 +211,8 @@ def _opened(options: TrainOptions, like: PolicySpec | None) -> Data:
     paths, shares = paths_and_shares(options.data)
     opened = open_all(paths, options.choices, like)
     if shares is None:
-        opened, paths = _joined_files(opened, paths)
+        opened = _joined_files(opened)
+        paths = [each.source for each in opened]
     validation = split(opened, options.validation_filter)
     # Without copies of held-out ones:
     training = held_apart(split(opened, options.filter), validation)
@@ -227,23 +228,17 @@ def _opened(options: TrainOptions, like: PolicySpec | None) -> Data:
     return data
 
 
-def _joined_files(
-    opened: Sequence[EpisodeDataset], names: Sequence[str]
-) -> tuple[list[EpisodeDataset], list[str]]:
-    """Return data sets and their names, where those of one episode are one, split as a whole.
-
-    They are the files of a folder, which a shell puts in place of `--data folder/*.hdf5`.
-    """
+def _joined_files(opened: Sequence[EpisodeDataset]) -> list[EpisodeDataset]:
+    """Return the data sets, those of one episode as one, such as a shell names for `folder/*.hdf5`."""
     files = [each for each in opened if len(each) == 1]
     if len(files) < 2:
-        return list(opened), list(names)
-    sets = [(each, name) for each, name in zip(opened, names, strict=True) if len(each) > 1]
-    name = f"{len(files)} files of one episode"
+        return list(opened)
+    name, spec = f"{len(files)} files of one episode", files[0].spec
     note = "; ".join(dict.fromkeys(each.note for each in files if each.note))
-    joined = EpisodeDataset(
-        [each[0] for each in files], files[0].spec, source=name, note=note, members=files[0].members
+    whole = EpisodeDataset(
+        [e[0] for e in files], spec, source=name, note=note, members=files[0].members
     )
-    return [*(each for each, _ in sets), joined], [*(name for _, name in sets), name]
+    return [*(each for each in opened if len(each) > 1), whole]
 
 
 def _frame_sizes(

@@ -21,6 +21,8 @@ SMALL_CORE = {"process_size": 1, "num_layers": 2, "num_heads": 4, "mlp_size": 12
 """Sizes of every core that has such fields, so that one CPU core trains it within minutes."""
 HELD_OUT_SEED = 2**40
 """Seed of held-out sequences, which are the same for all trainings."""
+NUM_DIGITS = 10  # to copy
+BLANK, LARGEST, GO = 0, 8, 9  # an empty tick, the largest digit, the signal to repeat the digits
 
 
 def prepare_process() -> None:
@@ -73,3 +75,24 @@ def require_svg(plot: Path | None) -> None:
     """Raise `UserError` if `--plot` is no name of an SVG file."""
     if plot is not None and plot.suffix != ".svg":
         raise UserError(f"--plot is {plot}; give a file that ends with .svg")
+
+
+def copy_sequences(count: int, blanks: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    """Draw `count` (B) sequences of the copying task (Hochreiter & Schmidhuber 1997) with T = `blanks`.
+
+    Returns the symbols (B, T + 21): ten digits from 1 to 8, T zeros, a 9 and ten zeros, at which the
+    digits are to be repeated; and the digits (B, 10), both int64. By chance 1 of 8 digits is right.
+    """
+    digits = torch.randint(1, LARGEST + 1, (count, NUM_DIGITS), generator=generator)
+    symbols = digits.new_full((count, 2 * NUM_DIGITS + blanks + 1), BLANK)
+    symbols[:, :NUM_DIGITS] = digits
+    symbols[:, NUM_DIGITS + blanks] = GO
+    return symbols, digits
+
+
+def copy_accuracy(
+    model: SequenceModel, symbols: Tensor, digits: Tensor, batch_size: int
+) -> tuple[float, float]:
+    """Return the portions of digits and of whole sequences that the model repeats correctly."""
+    right = predicted(model, symbols, batch_size)[:, -NUM_DIGITS:] == digits
+    return right.double().mean().item(), right.all(dim=1).double().mean().item()

@@ -66,7 +66,7 @@ from ttm.training.sequence_model import (
     num_parameters,
     with_parameters,
 )
-from ttm.training.study import copy, listops
+from ttm.training.study import common, listops
 from ttm.training.study.activity import (
     ActivityModel,
     Episodes,
@@ -74,15 +74,7 @@ from ttm.training.study.activity import (
     average_precision,
     seen_episodes,
 )
-from ttm.training.study.common import (
-    HELD_OUT_SEED,
-    SMALL_CORE,
-    predicted,
-    prepare_process,
-    print_results,
-    require_svg,
-    seeded,
-)
+from ttm.training.study.common import prepare_process, print_results, require_svg
 
 Given = Mapping[str, Any] | None
 TTM_PAPER = "Ryoo et al. 2022, arXiv 2211.09119, mean average precision on Charades"
@@ -226,7 +218,7 @@ class ActivityTask(Task):
         torch.manual_seed(seed)
         tokens, last = given["tokens"], -1 if given["last_only"] else 0
         model = ActivityModel(row.config, maps.shape[1:], WIDTH, tokens, len(streams.names))
-        source = seeded(seed)
+        source = common.seeded(seed)
         batches = (streams.draw(self.batch_size, False, source) for _ in range(self.steps))
 
         def loss(model: nn.Module, ticks: Tensor, wanted: Tensor) -> Tensor:
@@ -243,7 +235,7 @@ class ActivityTask(Task):
     def _precisions(self, model: ActivityModel) -> dict[str, float]:
         """Return the average precision of each activity in held-out streams, the same for all rows."""
         model.eval()
-        ticks, wanted = self.streams.draw(self.evaluated, True, seeded(HELD_OUT_SEED))
+        ticks, wanted = self.streams.draw(self.evaluated, True, common.seeded(common.HELD_OUT_SEED))
         maps = self.streams.episodes.maps
         scores = torch.cat([model(maps[part]) for part in ticks.split(self.batch_size)])
         flat = zip(scores.flatten(0, 1).numpy().T, wanted.flatten(0, 1).numpy().T, strict=True)
@@ -290,7 +282,7 @@ class SymbolTask(Task):
 
     def train(self, row: Row, seed: int) -> dict[str, Any]:
         torch.manual_seed(seed)
-        source = seeded(seed)
+        source = common.seeded(seed)
         model = SequenceModel(row.config, self.num_symbols, self.num_symbols, self.width)
         batches = (self.batch(source) for _ in range(self.steps))
         self.fit(row, seed, model, batches, SequenceModel.loss, learning_rate=self.learning_rate)
@@ -352,8 +344,8 @@ class ChunkTask(SymbolTask):
         return F.pad(targets[:, :-1], (1, 0), value=self.letters + 1), targets
 
     def measured(self, model: SequenceModel) -> float:
-        symbols, targets = self.draw(self.evaluated, seeded(HELD_OUT_SEED))
-        return 100 * float((predicted(model, symbols, 100) == targets).double().mean())
+        symbols, targets = self.draw(self.evaluated, common.seeded(common.HELD_OUT_SEED))
+        return 100 * float((common.predicted(model, symbols, 100) == targets).double().mean())
 
 
 class CostTask(Task):
@@ -479,7 +471,7 @@ class FeedbackTransformer(SequenceCore):
         return torch.stack(outputs, dim=1), {"memory": memory}
 
 
-TLB = core(AblatedBottleneckConfig, SMALL_CORE, num_latents=10, chunk_size=10)
+TLB = core(AblatedBottleneckConfig, common.SMALL_CORE, num_latents=10, chunk_size=10)
 
 
 class CopyTask(Task):
@@ -492,12 +484,12 @@ class CopyTask(Task):
 
     def train(self, row: Row, seed: int) -> dict[str, Any]:
         torch.manual_seed(seed)
-        blanks, source = (row.given or {})["blanks"], seeded(seed)
-        model = SequenceModel(row.config, copy.NUM_SYMBOLS, copy.NUM_SYMBOLS, WIDTH)
-        held_out = copy.sequences(copy.HELD_OUT, blanks, seeded(HELD_OUT_SEED))
-        drawn = (copy.sequences(self.batch_size, blanks, source) for _ in range(self.steps))
+        blanks, source = (row.given or {})["blanks"], common.seeded(seed)
+        model = SequenceModel(row.config, common.GO + 1, common.GO + 1, WIDTH)
+        held_out = common.copy_sequences(200, blanks, common.seeded(common.HELD_OUT_SEED))
+        drawn = (common.copy_sequences(self.batch_size, blanks, source) for _ in range(self.steps))
         for progress in fit(model, drawn, SequenceModel.loss, learning_rate=self.learning_rate):
-            digits, whole = copy.copy_accuracy(model, *held_out, self.batch_size)
+            digits, whole = common.copy_accuracy(model, *held_out, self.batch_size)
             print_progress(f"{row.name}, seed {seed}: {progress.steps}, {100 * digits:.1f} %")
             if whole == 1:
                 break
@@ -632,8 +624,8 @@ TABLES: dict[str, Table] = {
         hourglass("2@1 4@3 2@1", 1.128),
     )),
     "hourglass-chunks": Table("Layers at full length", f"appendix A.1: {HOURGLASS_PAPER}", ChunkTask, (
-        *(Row(h, core(HourglassConfig, SMALL_CORE, hierarchy=h)) for h in ("1@1 1@3 1@1", "1@3")),
-        Row("TTM", core(TokenTuringConfig, SMALL_CORE, memory_size=4)),
+        *(Row(h, core(HourglassConfig, common.SMALL_CORE, hierarchy=h)) for h in ("1@1 1@3 1@1", "1@3")),
+        Row("TTM", core(TokenTuringConfig, common.SMALL_CORE, memory_size=4)),
     ), "75 % is the most that is possible, and 50 % without layers at full length"),
     "hourglass-resampling": Table("Pooling and upsampling", f"tables 7 and 8: {ENWIK8}", TextTask, tuple(
         hourglass("2@1 4@3 2@1", paper, f"{pooling}, {upsampling}", pooling=pooling, upsampling=upsampling)
@@ -670,16 +662,16 @@ TABLES: dict[str, Table] = {
         tlb(f"N = {count}", num_latents=count) for count in (1, 5, 10, 20, 40)
     ), "in the paper 20 is the best"),
     "tlb-cores": Table("ListOps of 10 to 50 tokens", f"none; the task: {TLB_PAPER}", ExpressionTask, (
-        tlb("TLB"), Row("TTM", core(TokenTuringConfig, SMALL_CORE, initial_memory="learned")),
-        Row("Transformer", core(PlainTransformerConfig, SMALL_CORE)),
-        Row("LSTM", core(LstmConfig, SMALL_CORE)),
-        Row("Hourglass", core(HourglassConfig, SMALL_CORE, hierarchy="1@1 2@4 1@1", window=50)),
-        Row("no memory", core(TokenTuringConfig, SMALL_CORE, memory=False)),
+        tlb("TLB"), Row("TTM", core(TokenTuringConfig, common.SMALL_CORE, initial_memory="learned")),
+        Row("Transformer", core(PlainTransformerConfig, common.SMALL_CORE)),
+        Row("LSTM", core(LstmConfig, common.SMALL_CORE)),
+        Row("Hourglass", core(HourglassConfig, common.SMALL_CORE, hierarchy="1@1 2@4 1@1", window=50)),
+        Row("no memory", core(TokenTuringConfig, common.SMALL_CORE, memory=False)),
     ), "a guess by the first operator is right in 23 %"),
     "tlb-listops": Table("ListOps of 500 to 2,000 tokens", f"ListOps: {TLB_PAPER}", LongExpressionTask, (
         tlb("TLB", 38.2, chunk_size=100, num_latents=20),
-        Row("Transformer", core(PlainTransformerConfig, SMALL_CORE), 37.64),
-        Row("LSTM", core(LstmConfig, SMALL_CORE)),
+        Row("Transformer", core(PlainTransformerConfig, common.SMALL_CORE), 37.64),
+        Row("LSTM", core(LstmConfig, common.SMALL_CORE)),
     )),
 }  # fmt: skip
 """Name -> table."""

@@ -12,8 +12,7 @@ from ttm.policy import CoreConfig, TemporalCore
 from ttm.policy.cores import registry
 from ttm.policy.cores.core import CoreState
 from ttm.training.sequence_model import SequenceModel, fit, study_core
-from ttm.training.study.common import SMALL_CORE
-from ttm.training.study.copy import NUM_SYMBOLS, sequences
+from ttm.training.study.common import GO, SMALL_CORE, copy_sequences
 from ttm.training.study.minigrid_study import equal_core
 
 
@@ -56,8 +55,8 @@ def _leaky_is_in_the_registry(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_an_added_core_is_trained() -> None:
     config = study_core("leaky", SMALL_CORE, {})
     assert config == LeakyConfig(num_layers=2)
-    symbols, digits = sequences(4, 3, torch.Generator().manual_seed(0))
-    model = SequenceModel(config, NUM_SYMBOLS, NUM_SYMBOLS, 8)
+    symbols, digits = copy_sequences(4, 3, torch.Generator().manual_seed(0))
+    model = SequenceModel(config, GO + 1, GO + 1, 8)
     (progress,) = fit(model, [(symbols, digits)], SequenceModel.loss, learning_rate=1e-3)
     assert progress.steps == 1
 

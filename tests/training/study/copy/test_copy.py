@@ -9,7 +9,7 @@ from torch import nn
 from torch.nn import functional
 
 from ttm.training.sequence_model import SequenceModel, fit
-from ttm.training.study.copy import NUM_DIGITS, NUM_SYMBOLS, copy_accuracy, sequences
+from ttm.training.study.common import GO, NUM_DIGITS, copy_accuracy, copy_sequences
 from ttm.training.study.seeds import TLB
 
 
@@ -18,7 +18,7 @@ def generator(seed: int = 0) -> torch.Generator:
 
 
 def test_sequences_are_the_papers() -> None:
-    symbols, digits = sequences(50, 7, generator())
+    symbols, digits = copy_sequences(50, 7, generator())
     assert symbols.shape == (50, 7 + 21)
     assert digits.shape == (50, 10)
     assert set(digits.unique().tolist()) == set(range(1, 9))
@@ -29,7 +29,7 @@ def test_sequences_are_the_papers() -> None:
 
 
 def test_every_digit_is_asked_for_after_the_same_number_of_ticks() -> None:
-    symbols, digits = sequences(3, 5, generator())
+    symbols, digits = copy_sequences(3, 5, generator())
     asked = symbols.shape[1] - 10
     for place in range(10):
         assert torch.equal(symbols[:, asked + place - (5 + NUM_DIGITS + 1)], digits[:, place])
@@ -37,27 +37,27 @@ def test_every_digit_is_asked_for_after_the_same_number_of_ticks() -> None:
 
 def test_the_last_output_falls_into_a_partial_chunk() -> None:
     """Carrying digits over the end of a chunk is thus a part of the task."""
-    symbols, _ = sequences(2, 100, generator())
+    symbols, _ = copy_sequences(2, 100, generator())
     core = TLB.build(16, 1)
     _, state = core(torch.randn(*symbols.shape, 1, 16))
     assert state["phase"].tolist() == [1, 1]
 
 
 def test_accuracy_counts_digits_and_whole_sequences() -> None:
-    symbols, digits = sequences(4, 2, generator())
+    symbols, digits = copy_sequences(4, 2, generator())
     said = digits.clone()
     said[0, 3] = said[0, 3] % 8 + 1
     said[2, :5] = said[2, :5] % 8 + 1
 
     class Says(SequenceModel):
         def forward(self, symbols: torch.Tensor) -> torch.Tensor:
-            ahead = torch.zeros(2, symbols.shape[1] - 10, NUM_SYMBOLS)
+            ahead = torch.zeros(2, symbols.shape[1] - 10, GO + 1)
             rows = [int((given[:10] == digits).all(dim=1).nonzero()) for given in symbols]
             return torch.cat(
-                [ahead, torch.nn.functional.one_hot(said[rows], NUM_SYMBOLS).float()], dim=1
+                [ahead, torch.nn.functional.one_hot(said[rows], GO + 1).float()], dim=1
             )
 
-    model = Says(TLB, NUM_SYMBOLS, NUM_SYMBOLS, 16)
+    model = Says(TLB, GO + 1, GO + 1, 16)
     assert copy_accuracy(model, symbols, digits, batch_size=2) == (1 - 6 / 40, 0.5)
 
 
@@ -85,9 +85,9 @@ def _short_loss(model: SequenceModel, symbols: torch.Tensor, digits: torch.Tenso
 
 
 def test_the_loss_is_of_the_last_ten_outputs() -> None:
-    symbols, digits = sequences(3, 4, generator())
-    scores = torch.zeros(*symbols.shape, NUM_SYMBOLS)
-    scores[:, -NUM_DIGITS:] = 100.0 * functional.one_hot(digits, NUM_SYMBOLS)
+    symbols, digits = copy_sequences(3, 4, generator())
+    scores = torch.zeros(*symbols.shape, GO + 1)
+    scores[:, -NUM_DIGITS:] = 100.0 * functional.one_hot(digits, GO + 1)
 
     class Right(nn.Module):
         def forward(self, symbols: torch.Tensor) -> torch.Tensor:
