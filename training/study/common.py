@@ -22,6 +22,7 @@ SMALL_CORE = {"process_size": 1, "num_layers": 2, "num_heads": 4, "mlp_size": 12
 HELD_OUT_SEED = 2**40
 """Seed of held-out sequences, which are the same for all trainings."""
 NUM_DIGITS = 10  # to copy
+HELD_OUT_COPIES = 200  # sequences of each length
 BLANK, LARGEST, GO = 0, 8, 9  # an empty tick, the largest digit, the signal to repeat the digits
 
 

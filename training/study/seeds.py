@@ -486,7 +486,9 @@ class CopyTask(Task):
         torch.manual_seed(seed)
         blanks, source = (row.given or {})["blanks"], common.seeded(seed)
         model = SequenceModel(row.config, common.GO + 1, common.GO + 1, WIDTH)
-        held_out = common.copy_sequences(200, blanks, common.seeded(common.HELD_OUT_SEED))
+        held_out = common.copy_sequences(
+            common.HELD_OUT_COPIES, blanks, common.seeded(common.HELD_OUT_SEED)
+        )
         drawn = (common.copy_sequences(self.batch_size, blanks, source) for _ in range(self.steps))
         for progress in fit(model, drawn, SequenceModel.loss, learning_rate=self.learning_rate):
             digits, whole = common.copy_accuracy(model, *held_out, self.batch_size)

@@ -18,7 +18,7 @@ from ttm.policy.cores.ttm import TokenTuringConfig
 from ttm.sim.kitchen.spec import SPEC
 from ttm.training import cli
 from ttm.training.sequence_model import SequenceModel, num_parameters
-from ttm.training.study import activity, copy, minigrid, seeds
+from ttm.training.study import activity, common, minigrid, seeds
 from ttm.training.study.activity import (
     PHASES,
     Episodes,
@@ -258,7 +258,7 @@ def test_every_task_is_learned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(TextTask, "held_out", 0.001)
     monkeypatch.setattr(ChunkTask, "evaluated", 2)
     monkeypatch.setattr(seeds.CostTask, "cost", replace(seeds.CostTask.cost, ticks=12))
-    monkeypatch.setattr(copy, "HELD_OUT", 2)
+    monkeypatch.setattr(common, "HELD_OUT_COPIES", 2)
     monkeypatch.setattr(seeds.BabyTask, "demonstrations", 3)
     monkeypatch.setattr(seeds.BabyTask, "episodes", 1)
     monkeypatch.setattr(minigrid, "SEEDS_A_FILE", 4)
