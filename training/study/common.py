@@ -1,4 +1,4 @@
-"""What the studies share: sizes of those on symbols, and how results are printed."""
+"""What the studies share: sizes of those on symbols, the copying task, and how results are printed."""
 
 from __future__ import annotations
 
