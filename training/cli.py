@@ -65,7 +65,6 @@ COMMANDS = {
     "bench tick": "ttm.training.bench.tick:BenchTickCommand",
     "bench step": "ttm.training.bench.step:BenchStepCommand",
     "bench flops": "ttm.training.bench.flops:BenchFlopsCommand",
-    "bench sequence": "ttm.training.bench.sequence:BenchSequenceCommand",
     "bench drift": "ttm.training.bench.drift:BenchDriftCommand",
     "bench sim": "ttm.training.bench.sim:BenchSimCommand",
     "bench ros": "ttm.training.bench.ros:BenchRosCommand",

@@ -17,6 +17,8 @@ import numpy.typing as npt
 import torch
 from rich.console import Console
 from rich.table import Table
+from torch import Tensor
+from torch.autograd.graph import saved_tensors_hooks
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -254,3 +256,25 @@ def resident_mb(process: int | None = None) -> float | None:
         return None
     found = re.search(r"^VmRSS:\s+(\d+)", status, re.MULTILINE)
     return int(found[1]) / 1e3 if found else None
+
+
+def bytes_for_backward(forward: Callable[[], object], besides: Iterable[Tensor] = ()) -> int:
+    """Return the bytes of the storages that autograd keeps after `forward`, each counted once.
+
+    besides: parameters and inputs, which exist anyway and do not count.
+    """
+    kept: dict[int, torch.UntypedStorage] = {}
+
+    def pack(tensor: Tensor) -> None:
+        # The storage is held, so that no other tensor can get its address.
+        storage = tensor.untyped_storage()
+        kept[storage.data_ptr()] = storage
+
+    def unpack(packed: object) -> Tensor:
+        raise AssertionError  # nothing runs backward
+
+    with saved_tensors_hooks(pack, unpack):
+        forward()
+    for tensor in besides:
+        kept.pop(tensor.untyped_storage().data_ptr(), None)
+    return sum(storage.nbytes() for storage in kept.values())

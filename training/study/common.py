@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,8 @@ from rich.console import Console
 from rich.table import Table
 from torch import Tensor
 
+from ttm.policy.cores.baselines import CausalTransformer, CausalTransformerConfig
+from ttm.policy.cores.core import CoreState
 from ttm.policy.errors import UserError
 from ttm.sim.results import Rate
 from ttm.training.console import write_figures
@@ -97,3 +100,25 @@ def copy_accuracy(
     """Return the portions of digits and of whole sequences that the model repeats correctly."""
     right = predicted(model, symbols, batch_size)[:, -NUM_DIGITS:] == digits
     return right.double().mean().item(), right.all(dim=1).double().mean().item()
+
+
+@dataclass(frozen=True)
+class PlainTransformerConfig(CausalTransformerConfig):
+    """The sizes of the Transformer; `window` has no effect."""
+
+    def build(self, width: int, num_inputs: int) -> PlainTransformer:
+        return PlainTransformer(width, num_inputs, self)
+
+
+class PlainTransformer(CausalTransformer):
+    """Tokens attend to all ticks before them: the cache of keys and values grows with every tick."""
+
+    def initial_state(self, batch_size: int) -> CoreState:
+        return self.empty_cache(batch_size)
+
+    def forward(
+        self, tokens: Tensor, state: CoreState | None = None, episode_start: Tensor | None = None
+    ) -> tuple[Tensor, CoreState]:
+        """See `TemporalCore`; the new state is T ticks longer."""
+        state = self.initial_state(tokens.shape[0]) if state is None else state
+        return self.extend(tokens, state, episode_start)

@@ -54,8 +54,7 @@ from ttm.policy.files import replacing, write_json
 from ttm.policy.layers import AttentionBlock, TransformerEncoder, layer_norm, waves
 from ttm.policy.spec import checkpoint_path
 from ttm.sim.pages import COLOURS, to_svg
-from ttm.training.bench.common import counted_step
-from ttm.training.bench.sequence import PlainTransformerConfig, Sizes, kept_bytes, training_pass
+from ttm.training.bench.common import bytes_for_backward, counted_step
 from ttm.training.console import compact_table, make_folder, print_progress, write_given
 from ttm.training.data import open_all, split
 from ttm.training.resume import fingerprint
@@ -74,7 +73,12 @@ from ttm.training.study.activity import (
     average_precision,
     seen_episodes,
 )
-from ttm.training.study.common import prepare_process, print_results, require_svg
+from ttm.training.study.common import (
+    PlainTransformerConfig,
+    prepare_process,
+    print_results,
+    require_svg,
+)
 
 Given = Mapping[str, Any] | None
 TTM_PAPER = "Ryoo et al. 2022, arXiv 2211.09119, mean average precision on Charades"
@@ -352,21 +356,22 @@ class CostTask(Task):
     """What a training pass over 2,048 ticks keeps for the backward pass, and how long it takes."""
 
     name, measure, wanted = "cost", "MB kept for the backward pass", "megabytes"
-    cost = Sizes(width=64, ticks=2048, batch=1, chunk_sizes=(), hierarchies=())
-
-    def settings(self) -> dict[str, Any]:
-        return asdict(self.cost)
+    width, ticks = 64, 2048
 
     def train(self, row: Row, seed: int) -> dict[str, Any]:
         torch.manual_seed(seed)
-        built = row.config.build(self.cost.width, 1)
-        step = training_pass(built, self.cost)
-        step()
+        built = row.config.build(self.width, 1)
+        tokens = torch.randn(1, self.ticks, 1, self.width)
+        towards = torch.randn(1, self.ticks, built.num_outputs, self.width)
+        built(tokens)[0].backward(towards)
+        built.zero_grad()
         begun = time.process_time()
-        step()
-        spent, kept = time.process_time() - begun, kept_bytes(built, self.cost) / 1e6
-        parameters = sum(each.numel() for each in built.parameters())
-        found = {"megabytes": kept, "seconds": spent, "parameters": parameters}
+        built(tokens)[0].backward(towards)
+        spent = time.process_time() - begun
+        besides = [tokens, *built.parameters(), *built.buffers()]
+        kept = bytes_for_backward(lambda: built(tokens), besides) / 1e6
+        size = sum(map(Tensor.numel, built.parameters()))
+        found = {"megabytes": kept, "seconds": spent, "parameters": size}
         return {**found, "value": found[self.wanted]}
 
 
@@ -587,6 +592,10 @@ BABY: dict[str, Any] = {"num_layers": 1, "num_latents": 8, "chunk_size": 8, "mlp
 HIERARCHIES = ("8@1", "2@1 4@2 2@1", "2@1 4@3 2@1", "2@1 4@4 2@1", "2@1 1@2 4@4 1@2 2@1")
 
 PLAIN = Row("8 layers without a window", core(PlainTransformerConfig, DEEP, num_layers=8))
+CHUNKED = tuple(
+    Row(f"TLB, K = {size}", core(AblatedBottleneckConfig, DEEP, num_layers=8, chunk_size=size))
+    for size in (16, 64)
+)
 TABLES: dict[str, Table] = {
     "ttm-models": Table("Sequence models", f"table 2: {TTM_PAPER}", ActivityTask, (
         Row("mean pooling", core(MeanPoolingConfig)),
@@ -638,9 +647,9 @@ TABLES: dict[str, Table] = {
     "hourglass-hierarchies": Table("Hierarchies", f"table 1: {ENWIK8}", TextTask,
         tuple(map(hourglass, HIERARCHIES, (1.151, None, 1.128, 1.143, 1.115)))),
     "hourglass-memory": Table("Memory at 2,048 ticks", f"table 1: {HOURGLASS_PAPER}, GB", CostTask,
-        (PLAIN, *map(hourglass, HIERARCHIES, (5.75, None, 4.88, 4.41, 4.69)))),
+        (PLAIN, *map(hourglass, HIERARCHIES, (5.75, None, 4.88, 4.41, 4.69)), *CHUNKED)),
     "hourglass-time": Table("Time at 2,048 ticks", f"table 1: {HOURGLASS_PAPER}, s, 1 / speed", TimeTask,
-        (PLAIN, *map(hourglass, HIERARCHIES, (1.37, None, 1.0, 0.91, 1.16)))),
+        (PLAIN, *map(hourglass, HIERARCHIES, (1.37, None, 1.0, 0.91, 1.16)), *CHUNKED)),
     "tlb-copy": Table("Copying", f"copying: {TLB_PAPER}", CopyTask, (
         tlb("TLB, T = 100", 6.2, 100), tlb("TLB, T = 200", None, 200), tlb("TLB, T = 300", None, 300),
         tlb("TLB, T = 400", 14.6, 400),

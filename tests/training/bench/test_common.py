@@ -7,11 +7,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
+from torch import Tensor, nn
 
 from ttm.training.bench.common import (
     BLOCK,
     DROPPED,
     Report,
+    bytes_for_backward,
     decimals,
     interleaved,
     median_ms,
@@ -67,3 +70,42 @@ def test_contenders_take_turns_in_short_blocks() -> None:
 
 def test_medians_are_in_milliseconds() -> None:
     assert median_ms(np.array([0.001, 0.002, 0.5])) == pytest.approx(2)
+
+
+def test_kept_memory_of_a_layer_is_what_its_gradients_need() -> None:
+    layer, x = nn.Linear(5, 7), torch.randn(3, 5, requires_grad=True)
+    gains = torch.randn(3, 7)
+
+    def forward() -> Tensor:
+        hidden = layer(x)  # the gradients need its input and weight
+        hidden = hidden.exp()  # its output
+        return (
+            hidden * hidden * gains
+        ).sum()  # both factors, which are that output twice, their product, and gains
+
+    kept = (3 * 5 + 5 * 7 + 3 * 7 + 3 * 7) * 4
+    assert bytes_for_backward(forward) == kept
+    assert (
+        bytes_for_backward(forward, besides=[*layer.parameters(), x]) == kept - (3 * 5 + 5 * 7) * 4
+    )
+    with torch.no_grad():
+        assert bytes_for_backward(forward) == 0
+
+
+def test_views_of_one_storage_count_once_and_whole() -> None:
+    base = torch.randn(10, 10)
+    weight = torch.ones(1, requires_grad=True)
+    assert bytes_for_backward(
+        lambda: (weight * base[0]).sum() + (weight * base[1]).sum(), [weight]
+    ) == (100 * 4)
+
+
+def test_storages_that_came_and_went_are_told_apart() -> None:
+    """Autograd holds nothing here, so that addresses are used again for other storages."""
+    weight = torch.ones(1, requires_grad=True)
+
+    def forward() -> None:
+        for _ in range(5):
+            (weight * torch.randn(1000)).sum()
+
+    assert bytes_for_backward(forward, [weight]) == 5 * 1000 * 4

@@ -257,7 +257,7 @@ def test_every_task_is_learned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(TextTask, "ticks", 12)
     monkeypatch.setattr(TextTask, "held_out", 0.001)
     monkeypatch.setattr(ChunkTask, "evaluated", 2)
-    monkeypatch.setattr(seeds.CostTask, "cost", replace(seeds.CostTask.cost, ticks=12))
+    monkeypatch.setattr(seeds.CostTask, "ticks", 12)
     monkeypatch.setattr(common, "HELD_OUT_COPIES", 2)
     monkeypatch.setattr(seeds.BabyTask, "demonstrations", 3)
     monkeypatch.setattr(seeds.BabyTask, "episodes", 1)
@@ -271,6 +271,21 @@ def test_every_task_is_learned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         assert [each["seed"] for each in row["trainings"]] == [0]
         assert row["trainings"][0]["value"] >= 0
         assert 0 < made.cpu_hours < 0.1
+
+
+def test_the_plain_transformer_sees_everything_and_grows() -> None:
+    config = common.PlainTransformerConfig(process_size=1, num_layers=1, num_heads=2, mlp_size=16)
+    core, tokens = config.build(8, 3).double(), torch.randn(2, 30, 3, 8, dtype=torch.float64)
+    outputs, state = core(tokens)
+    stepped, now = [], core.initial_state(2)
+    for tick in tokens.unbind(dim=1):
+        output, now = core.step(tick, now)
+        stepped.append(output)
+    torch.testing.assert_close(torch.stack(stepped, dim=1), outputs, rtol=0, atol=1e-12)
+    assert state["keys"].shape == (2, 1, 30, 8)
+    other = tokens.clone()
+    other[:, 0, :, 0] += 1  # not all channels alike, which a normalization takes out
+    assert not torch.equal(core(other)[0][:, -1], outputs[:, -1])
 
 
 def test_the_command_goes_on_where_it_stopped(
