@@ -23,8 +23,8 @@ from ttm.sim.condition import Condition
 from ttm.sim.environment import inspect_env
 from ttm.sim.pages import Point, draw_rates
 from ttm.sim.shipped import KITCHEN
-from ttm.training.data import open_data
-from ttm.training.network import chosen_network
+from ttm.training.data import FeatureCache, open_data
+from ttm.training.network import chosen_network, policy_to_see_as
 from ttm.training.options import ACTIONS, NO_WEIGHTS, TrainOptions, with_file
 from ttm.training.sequence_model import split_sight
 from ttm.training.study.common import require_svg
@@ -173,7 +173,7 @@ class StudyFigure6Command:
 
 
 class Figure6Runner(StudyRunner):
-    """Makes what is missing of the study."""
+    """Makes what is missing of the study. Trainings that see alike share the features of frozen vision."""
 
     def __init__(self, options: StudyFigure6Command) -> None:
         """Raise `UserError` if tasks or variation are wrong, before anything is made."""
@@ -186,9 +186,18 @@ class Figure6Runner(StudyRunner):
         settings |= {name: getattr(options, name) for name in ("camera", "env")}
         settings |= {"vary": vary, "vision_weights": list(options.vision_weights)}
         super().__init__(options, settings, facts.choose(options.task), [Condition(vary=vary)])
+        self._caches: dict[tuple[str, Choices], FeatureCache] = {}
 
     def _core(self, variant: Variant) -> CoreConfig:
         return chosen_network(self._train_options(RunFolder(Path()), variant, 0)).core
+
+    def _features(self, variant: Variant) -> FeatureCache | None:
+        wanted = self._train_options(RunFolder(Path()), variant, 0)
+        seen = policy_to_see_as(wanted) if wanted.vision.freeze_vision else None
+        key = wanted.vision_weights, wanted.choices
+        if seen is not None and key not in self._caches:
+            self._caches[key] = FeatureCache(seen, open_data(wanted, None).spec.cameras)
+        return self._caches.get(key)
 
     def _begin(self, folder: RunFolder, variant: Variant, seed: int) -> dict[str, Any]:
         wanted = self._train_options(folder, variant, seed)

@@ -406,8 +406,6 @@ class StudyRunner:
     What a training begins with and how it is done, a subclass says.
     """
 
-    _features: FeatureCache | None = None
-
     def __init__(
         self,
         options: Any,
@@ -437,7 +435,8 @@ class StudyRunner:
                 if folder.training_result is None:
                     facts, begun = folder.facts, time.process_time()
                     print_progress(f"{label}: training")
-                    code = train(self._train_options(folder, variant, seed), self._features)
+                    wanted = self._train_options(folder, variant, seed)
+                    code = train(wanted, self._features(variant))
                     spent = time.process_time() - begun
                     write_json(folder.facts_file, {**facts, "cpu_s": facts.get("cpu_s", 0) + spent})
                     if code:
@@ -469,6 +468,10 @@ class StudyRunner:
                 )
 
     def _core(self, variant: Variant) -> CoreConfig:
+        raise NotImplementedError
+
+    def _features(self, variant: Variant) -> FeatureCache | None:
+        """Return where trainings of a variant share the features of frozen vision; None if they do not."""
         raise NotImplementedError
 
     def _begin(self, folder: RunFolder, variant: Variant, seed: int) -> dict[str, Any]:
@@ -651,7 +654,7 @@ class SuiteRunner(StudyRunner):
         require_memory_tasks(options.env, tasks, "ttm study suite")
         found = conditions_of(options.gap, (LIVE, *options.probe), options.cue, NOISE)
         super().__init__(options, settings, tasks, found)
-        self._features = FeatureCache(self._seen, self._seen.spec.cameras)
+        self._cache = FeatureCache(self._seen, self._seen.spec.cameras)
         self._cost: dict[str, Cost] = {}
 
     def make_all(self) -> int:
@@ -661,6 +664,9 @@ class SuiteRunner(StudyRunner):
 
     def _core(self, variant: Variant) -> CoreConfig:
         return self._cores[variant.label]
+
+    def _features(self, variant: Variant) -> FeatureCache:
+        return self._cache
 
     def _train_options(self, folder: RunFolder, variant: Variant, seed: int) -> TrainOptions:
         wanted = folder, seed, variant.sight, folder.facts["steps"]
@@ -698,7 +704,7 @@ class SuiteRunner(StudyRunner):
                 )
                 save_checkpoint(folder.start, policy, {})
                 wanted = self._options.train_options(folder, 0)
-                trainers[variant.label] = assembled(wanted, quiet, self._features)
+                trainers[variant.label] = assembled(wanted, quiet, self._cache)
         return trainers
 
     def _begin(self, folder: RunFolder, variant: Variant, seed: int) -> dict[str, Any]:

@@ -13,7 +13,13 @@ from rich.console import Console
 
 from ttm.policy import UserError, load_checkpoint
 from ttm.training.study import suite as pieces
-from ttm.training.study.figure6 import NOT_SHARED, ROWS, Figure6Report, StudyFigure6Command
+from ttm.training.study.figure6 import (
+    NOT_SHARED,
+    ROWS,
+    Figure6Report,
+    Figure6Runner,
+    StudyFigure6Command,
+)
 from ttm.training.study.suite import RunFolder, collect_figures
 from ttm.training.study.suite_report import read_figures
 from ttm.training.train import assembled
@@ -86,6 +92,26 @@ def test_weights_of_vision_are_the_same_for_every_efficientnet(
         made = assembled(training, Console(quiet=True)).policy.state_dict()
         same = {n for n, v in theirs.items() if n in made and torch.equal(made[n], v)}
         assert bool([n for n in same if n.startswith("vision.blocks")]) == (row.name != "bc-resnet")
+
+
+def test_rows_that_see_alike_share_the_features_of_frozen_vision(
+    options: Make, seeing: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "frozen.yaml").write_text(TINY + "freeze-vision: true\n")
+    weights = {"config": tmp_path / "frozen.yaml", "vision_weights": (str(seeing), str(seeing))}
+    wanted = options(row=("bc-efficientnet", "ours"), inputs=("head",), episodes=1, **weights)
+    runner = Figure6Runner(wanted)
+    assert runner.make_all() == 0
+    first, second = (runner._features(row) for row in wanted.variants)
+    assert first is second is not None
+    kept = load_checkpoint(seeing)[0].state_dict()
+    trained = RunFolder(wanted.out / "ours_head" / "seed_0").checkpoint
+    made = load_checkpoint(trained)[0].state_dict()
+    seen = [name for name in kept if name.startswith("vision.")]
+    assert seen
+    assert all(torch.equal(kept[name], made[name]) for name in seen)
+    changing = options(vision_weights=(str(seeing), "none"))
+    assert Figure6Runner(changing)._features(changing.variants[1]) is None
 
 
 def test_ours_emptied_is_ours_whose_memory_is_reset_at_every_tick(
