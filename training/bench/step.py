@@ -136,6 +136,7 @@ def trainer_of(
         vision=FrozenVisionConfig(freeze_vision=True),
         loss=LossConfig(recall_weight=RECALL_WEIGHT),
         device="cpu",
+        dry_run=True,
     )
     training.check()
     return assembled(training, Console(quiet=True), features)

@@ -15,7 +15,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import product
 from pathlib import Path
 from typing import Annotated, Any, cast
@@ -703,7 +703,7 @@ class SuiteRunner(StudyRunner):
                     self._seen, self._cores[variant.label], self._sources, 0, variant.sight
                 )
                 save_checkpoint(folder.start, policy, {})
-                wanted = self._options.train_options(folder, 0)
+                wanted = replace(self._options.train_options(folder, 0), dry_run=True)
                 trainers[variant.label] = assembled(wanted, quiet, self._cache)
         return trainers
 

@@ -186,6 +186,10 @@ def test_a_memory_that_is_new_needs_frozen_vision(
     first = command(data=(str(cue),), steps=1, out=tmp_path / "first")
     assert first.run() == 0
     frozen = {"init": first.out / "last.safetensors", "freeze_vision": True}
+    assert command(**given, **frozen, dry_run=True).run() == 0
+    told = capsys.readouterr().err
+    assert "what the memory keeps is learned before: about" in told
+    assert "the memory opens" not in told  # after a twentieth of its lessons
     learned = command(**given, **frozen, steps=1, out=tmp_path / "learned")
     assert learned.run() == 0
     assert (
