@@ -1,4 +1,4 @@
-"""Opening data sets: files, folders, globs, masks, and files that are foreign or damaged."""
+"""Opening data sets, files that are foreign or damaged, statistics, and embeddings of instructions."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import h5py
 import numpy as np
 import pytest
 
-from ttm.datasets import check_dataset, open_dataset
+from ttm.datasets import check_dataset, dataset_statistics, embed_instructions, open_dataset
 from ttm.datasets.layout import natural_key
 from ttm.policy import UserError
 
@@ -265,3 +265,44 @@ def test_a_file_that_is_no_data_set_is_refused(tmp_path):
         file["weights"] = [1.0]
     with pytest.raises(UserError, match="no group 'data'"):
         open_dataset(tmp_path)
+
+
+EMBEDDING = np.linspace(0, 1, 384, dtype=np.float32)
+
+
+def test_each_instruction_is_embedded_once_unless_stored(tmp_path, record, monkeypatch):
+    asked = []
+
+    def embed(text):
+        asked.append(text)
+        return np.full(384, len(text), np.float32)
+
+    monkeypatch.setattr("ttm.datasets.dataset.embed_instruction", embed)
+    record(tmp_path / "0.hdf5", instruction="stored", embedding=EMBEDDING)
+    record(
+        tmp_path / "1.hdf5",
+        instruction="of another model",
+        embedding=EMBEDDING,
+        language_model="other",
+    )
+    for i in (2, 3):
+        record(tmp_path / f"{i}.hdf5", instruction="push")
+    record(tmp_path / "4.hdf5", instruction="")
+    embeddings = embed_instructions(list(open_dataset(tmp_path)))
+    assert asked == ["of another model", "push", "do the task"]
+    np.testing.assert_array_equal(embeddings[0], EMBEDDING)
+    assert embeddings[1:, 0].tolist() == [16, 4, 4, 11]
+
+
+def test_statistics_are_over_all_ticks(tmp_path, record):
+    for i, ticks in enumerate((6, 3, 10)):
+        record(tmp_path / f"{i}.hdf5", ticks=ticks, seed=i)
+    episodes = open_dataset(tmp_path)
+    statistics = dataset_statistics(episodes)
+    actions = np.concatenate([episode.actions for episode in episodes])
+    np.testing.assert_allclose(statistics.actions.mean, actions.mean(axis=0), rtol=1e-5)
+    np.testing.assert_allclose(statistics.actions.std, actions.std(axis=0), rtol=1e-4, atol=1e-7)
+    np.testing.assert_array_equal(statistics.actions.max, actions.max(axis=0))
+    assert statistics.proprioception["joints"].std.shape == (3,)
+    with pytest.raises(UserError, match="no episode"):
+        dataset_statistics([])

@@ -9,11 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 from lifecycle_msgs.msg import Transition
 from node_process import WAIT_S
+from std_srvs.srv import Trigger
 
 from ttm.policy import PRESETS, Policy, PolicyRunner, save_checkpoint
 from ttm.sim.kitchen.spec import SPEC
+from ttm_policy.messages import ResetReply, read_reset_reply
 
 CAN, BOX = "pick up the red can", "pick up the blue box"
 MOTION_TOPICS = ("cmd_vel", "servo_node/delta_twist_cmds")
@@ -219,3 +222,24 @@ def test_a_policy_of_one_camera_and_no_proprioception_runs(
     expected = _in_process(path, observations[:3], CAN)
     for observation, action in zip(observations[:3], expected, strict=True):
         assert np.array_equal(robot.step(observation), action)
+
+
+@pytest.mark.parametrize("instruction", ["pick up the red can", 'say "hé"\nand: {stop}', ""])
+def test_a_reply_survives_the_service(instruction: str) -> None:
+    reply = ResetReply(instruction, tick=0)
+    response = Trigger.Response(success=True, message=reply.to_json())
+    assert read_reset_reply(response) == reply
+
+
+@pytest.mark.parametrize(
+    ("success", "message"),
+    [
+        (False, ResetReply("pick up the red can").to_json()),
+        (True, "memory is empty"),
+        (True, "[]"),
+        (True, '{"instruction": "pick up the red can"}'),
+        (True, '{"instruction": "pick up the red can", "tick": null}'),
+    ],
+)
+def test_refusals_and_other_answers_confirm_nothing(success: bool, message: str) -> None:
+    assert read_reset_reply(Trigger.Response(success=success, message=message)) is None

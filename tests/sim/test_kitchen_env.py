@@ -1,13 +1,19 @@
-"""The simulated kitchen: what an observation holds, what an action does, and that a seed fixes everything."""
+"""The kitchen: observations, actions, seeds, its expert, and its place in Gymnasium's registry."""
 
+import subprocess
+import sys
+
+import gymnasium
 import numpy as np
 import pytest
+from gymnasium.utils.env_checker import check_env
 
 from ttm.policy import UserError
-from ttm.sim import TASK_NAMES
+from ttm.sim import TASK_NAMES, KitchenEnv
 from ttm.sim.kitchen.scene import DRAWER_Z_M
 from ttm.sim.kitchen.spec import SPEC
 from ttm.sim.kitchen_env import HOLD_TICKS
+from ttm.sim.registration import register_kitchen
 
 
 def command(**parts):
@@ -162,3 +168,81 @@ def test_cameras_see_the_goal(env):
     for camera in ("head", "wrist"):
         red, green, blue = np.moveaxis(observation[camera].astype(int), -1, 0)
         assert ((red > 90) & (red > 3 * green) & (red > 3 * blue)).sum() >= 4, camera
+
+
+def test_gymnasium_makes_the_kitchen() -> None:
+    env = gymnasium.make("ttm/Kitchen-v0", task="open_drawer")
+    _, info = env.reset(seed=0)
+    assert isinstance(env.unwrapped, KitchenEnv)
+    assert info["task"] == "open_drawer"
+    env.close()
+
+
+def test_gymnasium_alone_finds_the_kitchen_by_its_module() -> None:
+    code = (
+        "import gymnasium; env = gymnasium.make('ttm.sim:ttm/Kitchen-v0', task='pick'); "
+        "print(env.reset(seed=0)[1]['instruction']); env.close()"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("pick up the ")
+
+
+# The proprioception has no limits that hold for every reading of a sensor.
+@pytest.mark.filterwarnings("ignore:.*observation space (minimum|maximum) value is")
+@pytest.mark.filterwarnings("error")
+def test_the_kitchen_passes_gymnasiums_checker(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(KitchenEnv, "render_px", 120)  # of pictures for people
+    env = gymnasium.make("ttm/Kitchen-v0")
+    check_env(env.unwrapped)
+    env.close()
+
+
+def test_registering_twice_changes_nothing() -> None:
+    before = gymnasium.registry["ttm/Kitchen-v0"]
+    register_kitchen()
+    assert gymnasium.registry["ttm/Kitchen-v0"] is before
+
+
+def test_an_unknown_task_is_an_error() -> None:
+    with pytest.raises(UserError, match="task is 'dance'"):
+        gymnasium.make("ttm/Kitchen-v0", task="dance")
+
+
+def run(env, disturb=lambda tick, action: action):
+    """Return whether the expert solves the episode. `disturb` counts the ticks in which it may act."""
+    expert, tick = env.expert(), 0
+    while True:
+        action = expert.action()
+        assert env.action_space.contains(action)
+        going = env.task.go(env.world)
+        *_, terminated, truncated, _ = env.step(disturb(tick, action) if going else action)
+        tick += going
+        if terminated or truncated:
+            return terminated
+
+
+# What is dropped in `take_back` falls to the floor, where no expert reaches it.
+@pytest.mark.parametrize("task", [name for name in TASK_NAMES if name != "take_back"])
+def test_expert_recovers_from_a_push_and_a_lost_grip(blind, task):
+    rng = np.random.default_rng(0)
+
+    def disturb(tick, action):
+        action = action.copy()
+        if tick in (6, 7, 8):
+            action[SPEC.action_slices["arm_translation"]] = rng.uniform(-0.05, 0.05, 3)
+            action[SPEC.action_slices["base"]] = (-0.2, 0.5)
+        if tick in (15, 16):
+            action[SPEC.action_slices["gripper"]] = 1.0
+        return action
+
+    blind.reset(seed=7, options={"task": task})
+    assert run(blind, disturb)
+
+
+def test_expert_says_terminate_only_after_success(blind):
+    blind.reset(seed=0, options={"task": "pick"})
+    expert = blind.expert()
+    where = SPEC.action_slices["terminate"]
+    assert expert.action()[where] == 0
+    assert run(blind)
+    assert expert.action()[where] == 1

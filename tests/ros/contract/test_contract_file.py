@@ -1,17 +1,20 @@
-"""The shipped contract fits the simulated robot, and every mistake in one is named."""
+"""The shipped contract fits the simulated robot, mistakes in one are named, and limits of joints hold."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import yaml
 
 from ttm.policy import UserError
 from ttm.sim.kitchen.spec import SPEC
-from ttm_policy.contract import default_contract, load_contract
+from ttm_policy.contract import default_contract, goal_sources, load_contract, measured_goals
+from ttm_policy.limits import JointLimit, read_joint_limits
 from ttm_policy.messages import check_fields
 
 
@@ -146,3 +149,57 @@ def test_entries_may_share_keys_by_a_merge_of_yaml(tmp_path: Path) -> None:
     assert text.count(wrist) == 1
     path.write_text(text.replace(wrist, "    <<: *camera\n    topic: wrist/image_raw\n"))
     assert load_contract(path).images == load_contract().images
+
+
+URDF = """<?xml version="1.0"?><robot name="r">
+  <joint name="elbow" type="revolute"><limit lower="-1.5" upper="2" velocity="0.7" effort="1"/></joint>
+  <joint name="wheel" type="continuous"><limit velocity="9" effort="1"/></joint>
+  <joint name="lift" type="prismatic"><limit upper="0.4" effort="1" velocity="0"/></joint>
+  <joint name="camera" type="fixed"/>
+  <ros2_control><joint name="elbow"><command_interface name="position"/></joint></ros2_control>
+</robot>"""
+
+
+def test_ranges_and_speeds_are_read() -> None:
+    assert read_joint_limits(URDF) == {
+        "elbow": JointLimit(-1.5, 2.0, 0.7),
+        "wheel": JointLimit(-math.inf, math.inf, 9.0),
+        "lift": JointLimit(0.0, 0.4, math.inf),
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", "is no URDF"),
+        ("<robot><joint></robot>", "is no URDF"),
+        ("<robot>" + "<a/>" * 600_000, "has 2400007 characters; at most 2000000 are read"),
+        (f"<!DOCTYPE r [<!ENTITY a 'b'>]>{URDF[21:]}", "has a <!DOCTYPE>, which no URDF needs"),
+        (f"<robot a='{'b' * 200_000}'/>", "more than 100000 characters without a '>'"),
+        ("<sdf/>", "its first element is <sdf>"),
+        (URDF.replace('"-1.5"', '"low"'), "lower='low' for joint 'elbow'; give a number"),
+        (URDF.replace('"-1.5"', '"nan"'), "lower='nan' for joint 'elbow'; give a number"),
+        (URDF.replace('"-1.5"', '"3"'), "lower 3 above upper 2 for joint 'elbow'"),
+        (URDF.replace('"0.7"', '"-0.7"'), "velocity -0.7 for joint 'elbow'; give 0 or more"),
+    ],
+)
+def test_mistakes_are_told_in_one_line(text: str, words: str) -> None:
+    with pytest.raises(UserError) as raised:
+        read_joint_limits(text)
+    assert words in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+def test_joints_are_kept_and_velocities_are_zero() -> None:
+    contract = load_contract()
+    joints = np.arange(9, dtype=np.float32)
+    joints[8] = 0.8  # of the gripper's opening, whose command is 0 or 1
+    goals = measured_goals(contract, SPEC, {"joint_positions": joints})
+    assert goals.tolist() == [0, 0, 0, 0, 0, 0, 1, 0, 0, 0]
+    assert [source.name for source in goal_sources(contract)] == ["joint_positions"]
+
+
+def test_what_is_not_measured_is_not_known() -> None:
+    blind = replace(load_contract(), vectors=())
+    assert np.isnan(measured_goals(blind, SPEC, {})[SPEC.action_slices["gripper"]]).all()
+    assert goal_sources(blind) == ()

@@ -1,4 +1,4 @@
-"""Conversions to messages and back: images of every encoding, and numbers to the last bit."""
+"""Conversions to messages and back: images of every encoding, numbers to the last bit, observations."""
 
 from __future__ import annotations
 
@@ -15,13 +15,16 @@ from sensor_msgs.msg import CompressedImage, Image, JointState
 from ttm.policy import CameraSpec
 from ttm.policy.errors import MalformedObservation, MissingObservation
 from ttm.sim.kitchen.spec import SPEC
-from ttm_policy.contract import ImageSource, load_contract
+from ttm_policy.contract import EXECUTED_ACTION, ImageSource, load_contract
 from ttm_policy.inputs import JointStates
 from ttm_policy.messages import (
     MESSAGE_TYPES,
     CommandCodec,
     frame_to_image,
     image_to_frame,
+    input_types,
+    ns_to_stamp,
+    observation_messages,
     read_vector,
     write_vector,
 )
@@ -189,3 +192,21 @@ def test_joint_states_may_come_in_parts() -> None:
     joints.add(second)
     assert read_vector(joints.merged(), source)[-1] == 1.0
     assert joints.oldest_ns(source) == 1_000_000_000  # of the joints that the source needs
+
+
+def test_every_input_has_a_message_of_its_topic_from_which_its_values_are_read(
+    observations: list[dict[str, np.ndarray]],
+) -> None:
+    contract = load_contract()
+    did = np.arange(SPEC.action_size, dtype=np.float32)
+    values = {**observations[0], EXECUTED_ACTION: did}
+    messages = observation_messages(contract, values, ns_to_stamp(5))
+    assert {topic: type(message) for topic, message in messages.items()} == input_types(contract)
+    for source in contract.inputs:
+        message = messages[source.topic]
+        if isinstance(source, ImageSource):
+            found = image_to_frame(message, source, SPEC.camera(source.name))
+        else:
+            found = read_vector(message, source)
+        np.testing.assert_array_equal(found, values[source.name])
+        assert message.header.stamp == ns_to_stamp(5)

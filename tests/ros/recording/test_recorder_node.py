@@ -28,6 +28,8 @@ from std_msgs.msg import Header, String
 from std_srvs.srv import SetBool, Trigger
 
 from ttm.datasets import EpisodeReader, check_dataset, open_dataset
+from ttm.policy import UserError
+from ttm.policy.spec import SHIPPED
 from ttm.sim import make_env
 from ttm.sim.collect import Recorder, RecordingJob
 from ttm.sim.environment import expert_of, reset_options
@@ -37,6 +39,7 @@ from ttm_policy.contract import default_contract, load_contract
 from ttm_policy.messages import CommandCodec, ResetReply, ns_to_stamp
 from ttm_policy.parameters import RecorderParameters
 from ttm_policy.qos import LATCHED
+from ttm_policy.recording.episodes import read_given_spec
 from ttm_policy.recording.recorder import Recorder as RosRecorder
 
 WAIT_S = 180.0
@@ -322,3 +325,14 @@ def test_wrong_parameters_are_one_line(start_node: Any, tmp_path: Path) -> None:
         assert process.wait() == 2, process.output
         assert message in process.output
         assert "Traceback" not in process.output
+
+
+SIZES = {camera.name: (camera.height, camera.width) for camera in SPEC.cameras}
+
+
+def test_a_value_that_moves_two_fingers_takes_a_spec() -> None:
+    """The simulated robot reports 10 values, and its contract sends one of them to two joints."""
+    contract = load_contract()
+    assert read_given_spec(SHIPPED, contract, 0.0).complete(SIZES) == SPEC
+    with pytest.raises(UserError, match=r"has 10 fields; its values are 11.* give a spec"):
+        read_given_spec("", contract, 5.0).complete(SIZES)

@@ -1,4 +1,4 @@
-"""The bond with a lifecycle manager, beside a stand-in of ROS: its message type is not in the wheels."""
+"""The bond with a lifecycle manager, beside a stand-in of ROS, and nodes of one name."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from rclpy.lifecycle import TransitionCallbackReturn
 from ttm_policy import lifecycle
 from ttm_policy.lifecycle import CONNECT_TIMEOUT_S, Bond, form_bond
 from ttm_policy.policy_node import PolicyNode
+from ttm_policy.programs import warn_of_duplicates
 from ttm_policy.recorder_node import RecorderNode
 
 NAME, PERIOD_S = "policy_node", 0.25
@@ -141,3 +142,23 @@ def test_a_cleanup_leaves_nothing_of_what_was_configured(
         assert node.trigger_cleanup() == TransitionCallbackReturn.SUCCESS
         assert set(node._entities()) == before
     node.destroy_node()
+
+
+@pytest.mark.parametrize(
+    ("others", "told"),
+    [([], 0), ([("policy_node", "/left"), ("recorder_node", "/")], 0), ([("policy_node", "/")], 1)],
+)
+def test_a_node_warns_once_of_another_with_its_name(
+    others: list[tuple[str, str]], told: int
+) -> None:
+    node = MagicMock()
+    node.get_name.return_value, node.get_namespace.return_value = "policy_node", "/"
+    node.get_fully_qualified_name.return_value = "/policy_node"
+    node.get_node_names_and_namespaces.return_value = [("policy_node", "/"), *others]
+    warn_of_duplicates(node)
+    look = node.create_timer.call_args.args[1]
+    look()
+    said = [call.args[0] for call in node.get_logger().warning.call_args_list]
+    assert len(said) == told
+    assert all("is called /policy_node" in text for text in said)
+    assert node.create_timer.return_value.cancel.called

@@ -12,8 +12,10 @@ import pytest
 
 from ttm.policy import PolicySpec, UserError
 from ttm.sim import evaluate
+from ttm.sim.actors import untrained_policy
 from ttm.sim.condition import SAME_STATE, Condition
 from ttm.sim.evaluation import EvaluateCommand, evaluate_conditions
+from ttm.sim.kitchen.spec import SPEC
 from ttm.sim.results import load_evaluation
 
 ENV = "memory_point_env:test/MemoryPoint-v0"
@@ -121,3 +123,10 @@ def test_the_example_in_plain_pytorch_remembers_and_can_be_probed() -> None:
     again = evaluate(tasks="recall", condition=Condition(3), **given)
     assert live == again
     assert zeroed.tasks["recall"].episodes == 2
+
+
+def test_untrained_network_is_always_the_same() -> None:
+    first, second = untrained_policy(SPEC), untrained_policy(SPEC)
+    assert first.spec == SPEC
+    pairs = zip(first.parameters(), second.parameters(), strict=True)
+    assert all((a == b).all() for a, b in pairs)

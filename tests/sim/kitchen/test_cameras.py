@@ -1,4 +1,4 @@
-"""What is left out of rendering changes no bit of any frame, in any pose that the robot reaches."""
+"""What is left out of rendering changes no bit of a frame; a machine that cannot render says so."""
 
 from __future__ import annotations
 
@@ -9,10 +9,14 @@ import mujoco
 import numpy as np
 import pytest
 
+from ttm.policy import UserError
 from ttm.sim import KitchenEnv
+from ttm.sim.collect import CollectCommand
+from ttm.sim.evaluation import EvaluateCommand
 from ttm.sim.kitchen import cameras, fetch
 from ttm.sim.kitchen.cameras import OF_DATA, OF_MODEL, Cameras, out_of_view
 from ttm.sim.kitchen.objects import HIDDEN_GROUP
+from ttm.sim.kitchen.rendering import require_rendering
 from ttm.sim.kitchen.scene import DRAWER_Z_M
 from ttm.sim.kitchen.spec import FRAME_PX
 from ttm.sim.tasks.table import MEMORY_NAMES
@@ -243,3 +247,20 @@ def test_cameras_that_are_closed_leave_others_alone(env: KitchenEnv) -> None:
 def test_all_that_is_compared_exists(env: KitchenEnv) -> None:
     assert all(getattr(env.model, name).size for name in OF_MODEL)
     assert all(getattr(env.data, name).size for name in OF_DATA)
+
+
+def test_this_machine_renders():
+    require_rendering()
+
+
+@pytest.mark.parametrize("command", [CollectCommand, EvaluateCommand])
+def test_without_rendering_nothing_is_begun(command, monkeypatch, tmp_path):
+    def fails(*arguments):
+        raise AttributeError("'NoneType' object has no attribute\n'eglQueryString'")
+
+    monkeypatch.setattr(mujoco, "Renderer", fails)
+    with pytest.raises(
+        UserError, match=r"^[^\n]*apt-get install -y libegl1 libgl1-mesa-dri[^\n]*$"
+    ):
+        command(out=tmp_path / "out").run()
+    assert not (tmp_path / "out").exists()

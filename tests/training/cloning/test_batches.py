@@ -3,15 +3,17 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
 from ttm.datasets import WindowDataset
-from ttm.training.batches import BatchSource, Pick
+from ttm.policy import PolicyInputs, PolicySpec
+from ttm.training.batches import BatchSource, Pick, drop_inputs
 from ttm.training.data import open_all, split
 from ttm.training.distributed import Processes
-from ttm.training.losses import TrainingBatch
-from ttm.training.options import AugmentationConfig
+from ttm.training.losses import TrainingBatch, part_weights
+from ttm.training.options import AugmentationConfig, InputDropoutConfig
 
 
 @pytest.fixture
@@ -75,3 +77,46 @@ def test_a_gpu_gets_recorded_frames_and_augments_them_alike(
     recorded = BatchSource(source.windows, 4, 1).make(pick, 7, 0)
     assert torch.equal(sent.inputs.images["head"], recorded.inputs.images["head"])
     assert same(sent.to(torch.device("cpu")), source.make(pick, 7, 0))
+
+
+def test_weights_of_dimensions_reach_binary_parts_alone(spec: PolicySpec) -> None:
+    weights = torch.ones(1, 2, 3)
+    weights[0, 1, 2] = 5
+    found = part_weights(spec, weights, torch.ones(1, 2))
+    assert found["arm"].tolist() == [[1, 1]]
+    assert found["gripper"].tolist() == [[1, 5]]
+
+
+def test_weights_of_ticks_reach_all_parts(spec: PolicySpec) -> None:
+    weights = torch.ones(1, 2, 3)
+    weights[0, :, 2] = 5
+    found = part_weights(spec, weights, torch.tensor([[0.5, 2.0]]))
+    assert found["arm"].tolist() == [[0.5, 2]]
+    assert found["gripper"].tolist() == [[2.5, 10]]
+
+
+def inputs(batch: int, ticks: int = 3) -> PolicyInputs:
+    valid = torch.ones(batch, ticks, dtype=torch.bool)
+    valid[:, 0] = False
+    return PolicyInputs({}, {}, torch.zeros(batch, ticks, 3), valid, torch.zeros(batch, 4))
+
+
+def test_previous_actions_are_hidden_for_whole_windows_at_the_rate_asked_for() -> None:
+    config = InputDropoutConfig(previous_action_dropout=0.3, proprioception_dropout=0.8)
+    dropped = drop_inputs(inputs(2000), config, np.random.default_rng(0))
+    seen = dropped.previous_action_valid
+    assert not seen[:, 0].any()  # an episode's first tick has none
+    assert torch.equal(seen[:, 1], seen[:, 2])
+    assert abs(seen[:, 1].float().mean() - 0.7) < 0.05
+    felt = dropped.proprioception_valid
+    assert felt is not None
+    assert torch.equal(felt[:, :1].expand_as(felt), felt)
+    assert abs(felt[:, 0].float().mean() - 0.2) < 0.05
+
+
+def test_no_dropout_hides_nothing() -> None:
+    given = inputs(50)
+    kept = drop_inputs(given, InputDropoutConfig(0.0, 0.0), np.random.default_rng(0))
+    assert torch.equal(kept.previous_action_valid, given.previous_action_valid)
+    assert kept.proprioception_valid is not None
+    assert kept.proprioception_valid.all()

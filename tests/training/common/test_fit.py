@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import signal
+
 import pytest
 import torch
 from torch import Tensor, nn
 
 from ttm.policy import UserError
 from ttm.policy.cores.ttm import TokenTuringConfig
+from ttm.training.options import Budget, OptimizerConfig
+from ttm.training.runtime import Interruption
 from ttm.training.sequence_model import SequenceModel, fit, study_core
 
 
@@ -117,3 +122,53 @@ def test_scores_are_made_of_all_output_tokens() -> None:
     outputs, _ = model.core(model.embedding(symbols).unsqueeze(2))
     assert outputs.shape == (2, 6, 3, 8)
     torch.testing.assert_close(model(symbols), model.head(sum(outputs.unbind(2)) / 3))
+
+
+def test_a_budget_ends_with_its_steps_or_its_minutes_whichever_is_first() -> None:
+    budget = Budget(steps=10, minutes=1)
+    assert budget.progress(5, 0) == 0.5
+    assert budget.progress(5, 45) == 0.75
+    assert budget.progress(9, 59) < 1
+    assert budget.progress(10, 0) == 1
+    assert budget.progress(0, 61) == 1
+
+
+def test_one_limit_is_enough() -> None:
+    assert Budget(steps=4).progress(1, 1e9) == 0.25
+    assert Budget(minutes=2).progress(10**9, 60) == 0.5
+
+
+def test_the_rate_rises_to_the_peak_and_falls_to_the_floor() -> None:
+    schedule = OptimizerConfig(warmup_steps=10, floor=0.1)
+    rates = [schedule.learning_rate(1.0, step, step / 1000) for step in range(1001)]
+    assert rates[0] == pytest.approx(0.1)
+    assert max(rates) == pytest.approx(1.0, abs=1e-3)
+    assert rates.index(max(rates)) == 9
+    assert rates[9:] == sorted(rates[9:], reverse=True)
+    assert rates[500] == pytest.approx(0.55)
+    assert rates[1000] == pytest.approx(0.1)
+
+
+def test_a_short_training_warms_up_in_its_first_twentieth() -> None:
+    schedule = OptimizerConfig()
+    assert schedule.learning_rate(1.0, 4, 0.05) > 0.98
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_the_first_signal_is_noted_and_the_second_acts_as_always(
+    number: signal.Signals, code: int
+) -> None:
+    before = signal.getsignal(number)
+    with Interruption() as interruption:
+        assert interruption.exit_code == 0
+        os.kill(os.getpid(), number)
+        assert interruption.signal_number == number
+        assert interruption.exit_code == code
+        assert signal.getsignal(number) == before
+
+
+def test_handlers_are_as_before_afterwards() -> None:
+    before = signal.getsignal(signal.SIGINT)
+    with Interruption():
+        assert signal.getsignal(signal.SIGINT) != before
+    assert signal.getsignal(signal.SIGINT) == before

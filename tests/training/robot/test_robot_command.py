@@ -1,8 +1,14 @@
-"""The options of `ttm robot`: one for each parameter, and mistakes are found at once."""
+"""`ttm robot` and the commands beside it that start nodes: options, domains, respawn, their end."""
 
 from __future__ import annotations
 
+import os
 import re
+import signal
+import socket
+import subprocess
+import sys
+import time
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -10,7 +16,13 @@ from typing import Any
 import pytest
 
 from ttm.policy import UserError
+from ttm.training import cli
 from ttm.training.cli import parse
+from ttm.training.robot import processes
+from ttm.training.robot import processes as ros_domain
+from ttm.training.robot import tools as bags
+from ttm.training.robot import tools as replay
+from ttm.training.robot.processes import PARENT, start_after_crash, wait_for_episodes
 from ttm.training.robot.robot import (
     WITHOUT_OPTION,
     RobotCommand,
@@ -151,3 +163,185 @@ def test_the_conversion_of_bags_says_what_it_lacks(
     extra = {"rosbags": "convert", "rclpy": "ros"}[missing]
     with pytest.raises(UserError, match=rf'pip install "ttm-policy-stack\[{extra}\]"'):
         DataBagsCommand(Path("bags"), Path("out"), Path("robot.yaml"), rate_hz=5.0).run()
+
+
+CLAIM = (
+    "import os; os.getpid = lambda: {pid}; from ttm.training.robot.processes import claim_ros_domain; "
+    "print(claim_ros_domain(), flush=True); input()"
+)
+
+
+def test_two_processes_have_different_domains_until_they_end() -> None:
+    def start() -> subprocess.Popen[str]:
+        code = [sys.executable, "-c", CLAIM.format(pid=os.getpid())]
+        return subprocess.Popen(code, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    def read(process: subprocess.Popen[str]) -> int:
+        assert process.stdout is not None
+        return int(process.stdout.readline())
+
+    with start() as first, start() as second:
+        domains = {read(first), read(second), ros_domain.claim_ros_domain()}
+        assert len(domains) == 3
+        assert ros_domain.claim_ros_domain() in domains  # asked again, it is the same
+        first.communicate("\n")
+        second.communicate("\n")
+
+
+@pytest.mark.parametrize("number", [0, 3])
+def test_a_domain_in_which_somebody_listens_is_left_to_him(number: int) -> None:
+    """The first participant may have ended before the others."""
+    domain, claim = ros_domain._claimed.__wrapped__()
+    claim.close()
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as participant:
+        participant.bind(("", 7410 + 250 * domain + 2 * number))
+        other, claim = ros_domain._claimed.__wrapped__()
+    claim.close()
+    assert other != domain
+
+
+def test_without_a_free_domain_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ros_domain, "NUM_DOMAINS", 0)
+    with pytest.raises(UserError, match="choose one by ROS_DOMAIN_ID"):
+        ros_domain._claimed.__wrapped__()
+
+
+WAIT_S = 180.0
+CHILD = "import time; from ttm_policy.__main__ import end_with_parent; end_with_parent(); time.sleep(60)"
+
+
+def children(process: int) -> list[int]:
+    return [
+        int(each) for each in Path(f"/proc/{process}/task/{process}/children").read_text().split()
+    ]
+
+
+def alive(process: int) -> bool:
+    try:
+        state = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+    return state != "Z"
+
+
+def test_a_program_whose_parent_was_gone_at_once_ends_by_sigterm() -> None:
+    environment = {**os.environ, PARENT: "1" if os.getpid() != 1 else "2"}
+    done = subprocess.run(
+        [sys.executable, "-c", CHILD], env=environment, timeout=WAIT_S, check=False
+    )
+    assert done.returncode == -signal.SIGTERM
+
+
+def test_policy_and_simulator_end_when_the_command_is_killed(tmp_path: Path) -> None:
+    pytest.importorskip("rclpy", reason="ROS 2 is not here")
+    command = [sys.executable, "-m", "ttm.training.cli", "robot", "--sim", "--task", "pick"]
+    process = subprocess.Popen(
+        [*command, "--episodes", "1000", "--max-ticks", "1000"], stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    for line in process.stdout:
+        if "episode 1 of" in line:  # so the policy drives
+            break
+    nodes = children(process.pid)
+    assert len(nodes) == 2
+    assert all(map(alive, nodes))
+    process.kill()
+    process.wait()
+    deadline_s = time.monotonic() + WAIT_S
+    while any(map(alive, nodes)) and time.monotonic() < deadline_s:
+        time.sleep(0.1)
+    left = [node for node in nodes if alive(node)]
+    for node in left:
+        os.kill(node, signal.SIGKILL)
+    assert not left
+
+
+WORDS = ["data", "bags", "from", "to", "--contract", "robot.yaml"]
+
+
+def test_options_of_reading_are_refused_for_writing(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main([*WORDS, "--to", "mcap", "--rate-hz", "5"]) == 2
+    assert "--rate-hz is for bags that are read" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "module"), [(["--rate-hz", "5"], "bags.read"), (["--to", "sqlite3"], "bags.write")]
+)
+def test_it_starts_the_program_that_reads_or_writes(
+    words: list[str], module: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[Any] = []
+    monkeypatch.setattr(bags, "run_program", lambda *given: (started.append(given), 7)[1])
+    monkeypatch.setattr(bags, "find_spec", lambda _: object())
+    assert cli.main([*WORDS, *words]) == 7
+    ((name, options),) = started
+    assert name == module
+    assert ("rate_hz" in options) == (module == "bags.read")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--lockstep"], "are for --topics"),
+        (["--contract", "robot.yaml"], "are for --topics"),
+        (["--topics", "--out", "film.mp4"], "writes no file"),
+        (["--topics", "--contract", "nowhere.yaml"], "no contract at nowhere.yaml"),
+    ],
+)
+def test_options_that_do_not_go_together_are_one_line(
+    words: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["data", "play", "episode.hdf5", *words]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_the_program_gets_all_options(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[Any] = []
+    monkeypatch.setattr(replay, "run_program", lambda *given: (started.append(given), 7)[1])
+    contract = tmp_path / "robot.yaml"
+    contract.touch()
+    words = ["e.hdf5", "--demo", "demo_1", "--topics", "--contract", str(contract), "--lockstep"]
+    assert cli.main(["data", "play", *words]) == 7
+    options = {"episode": "e.hdf5", "demo": "demo_1", "contract": str(contract), "lockstep": True}
+    assert started == [("replay", options)]
+
+
+def _process(code: str) -> subprocess.Popen[bytes]:
+    return subprocess.Popen([sys.executable, "-S", "-c", code])
+
+
+@pytest.mark.parametrize(("code", "again"), [("os._exit(1)", True), ("os._exit(2)", False)])
+def test_only_a_crash_is_followed_by_another_start(
+    code: str, again: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(processes, "RESPAWN_DELAY_S", 0.0)
+    nodes = {"policy_node": _process(f"import os; {code}")}
+    first = nodes["policy_node"]
+    first.wait()
+    assert start_after_crash(nodes, "policy_node", os.environ) is again
+    assert (nodes["policy_node"] is not first) is again
+    nodes["policy_node"].wait()
+
+
+def test_a_running_node_is_left_alone() -> None:
+    nodes = {"policy_node": _process("import time; time.sleep(600)")}
+    assert not start_after_crash(nodes, "policy_node", os.environ)
+    nodes["policy_node"].kill()
+    nodes["policy_node"].wait()
+
+
+def test_the_simulator_goes_on_only_if_the_policy_comes_back() -> None:
+    """Without `look`, the crash of the policy is the end; with it, the simulator's code counts."""
+    wait, crash = "import time; time.sleep(600)", "import os; os._exit(3)"
+    nodes = {"sim_node": _process(wait), "policy_node": _process(crash)}
+    assert wait_for_episodes(nodes) == 3
+
+    def look() -> None:
+        if nodes["policy_node"].poll() is not None:
+            nodes["policy_node"] = _process(wait)
+            nodes["sim_node"].terminate()
+
+    nodes["policy_node"].wait()
+    assert wait_for_episodes(nodes, look) == -15
+    nodes["policy_node"].kill()
+    nodes["policy_node"].wait()

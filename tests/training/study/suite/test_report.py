@@ -1,4 +1,4 @@
-"""What the study tells: rates, differences and portions by hand-made choices, and its files."""
+"""What the study tells: rates, differences and portions by hand-made choices, and its committed files."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from io import StringIO
 from pathlib import Path
 
 import pytest
+from generated import ROOT
 from rich.console import Console
 
 from ttm.datasets.console import TitledTable
@@ -191,3 +192,24 @@ def test_table_and_plot_are_drawn_again_without_the_folder(
     assert "right choice" in plot.read_text()
     assert not again.out.exists()
     assert str(finished.data[0]) not in figures.read_text()
+
+
+RESULTS = ROOT / "training" / "study" / "results" / "suite"
+
+
+@pytest.mark.parametrize(
+    ("name", "heading", "row"),
+    [
+        ("content.json", "all tasks", ("lstm", "1", "22/60 37 (26 to 49)*")),
+        ("cue_left_on.json", "take_back", ("none", "1", "99/100 99 (95 to 100)")),
+    ],
+)
+def test_the_tables_have_the_rates_of_each_core(
+    name: str, heading: str, row: tuple[str, ...]
+) -> None:
+    report = Report(merged_figures([read_figures(RESULTS / name)]))
+    tables = {
+        table.heading: list(zip(*(column.cells for column in table.columns), strict=True))
+        for table in report.tables()
+    }
+    assert row in [each[:3] for each in tables[f"Right choices, {heading}"]]
