@@ -104,18 +104,19 @@ class Lesson:
     def write(self, form: str, recordings: Sequence[Recording]) -> None:
         """Write the demonstrations in a format, unless they are there."""
         ours, place = form == "ttm", self.place(form)
+        spec = self.robot if ours else self.told
 
         def told() -> Iterator[Recording]:
             for recording in recordings:
                 each = replace(recording, masks=frozenset())
                 rows = np.tile(self.vector(each.instruction), (len(each.actions), 1))
                 vectors = {**each.vectors, INSTRUCTION: rows}
+                vectors = {vector.name: vectors[vector.name] for vector in spec.proprioception}
                 actions: Array = each.actions
                 if form == "robomimic":
                     actions = (actions - self.centre) / self.half
                 yield each if ours else replace(each, actions=actions, vectors=vectors)
 
-        spec = self.robot if ours else self.told
         source = Source(spec, len(recordings), told, has_own_spec=ours)
         choices = ConvertOptions(video_codec="none" if form == "lerobot" else None)
         writer = load(form, FORMATS[form].writer)

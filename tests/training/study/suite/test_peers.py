@@ -13,6 +13,7 @@ import h5py
 import numpy as np
 import pytest
 
+from ttm.datasets.formats.table import FORMATS, ConvertOptions, load
 from ttm.policy import UserError
 from ttm.sim.collect import CollectCommand
 from ttm.sim.environment import inspect_env
@@ -188,6 +189,18 @@ def test_a_peer_sees_the_instruction_and_acts_in_its_own_range(command: Make) ->
     actor.reset(lesson.instructions[0])
     low = lesson.centre - lesson.half
     np.testing.assert_allclose(actor.act({}), low, rtol=1e-5)
+
+
+@pytest.mark.parametrize("form", ["lerobot", "robomimic"])
+def test_a_single_instruction_is_not_told(command: Make, form: str) -> None:
+    learner = next(name for name, each in LEARNERS.items() if each.form == form)
+    lesson = command(policy=(learner,))._lesson(inspect_env(ENV), "recall")
+    assert len(lesson.instructions) == 1
+    assert lesson.told == lesson.robot
+    back = load(form, f"{FORMATS[form].reader}:read_source")
+    source = back(lesson.place(form), ConvertOptions())
+    sizes = {sum(each.shape[1] for each in one.vectors.values()) for one in source.recordings()}
+    assert sizes == {sum(vector.size for vector in lesson.robot.proprioception)}
 
 
 SMALL = {"dim_model": 16, "n_heads": 2, "dim_feedforward": 16, "latent_dim": 4}
