@@ -14,7 +14,6 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from fractions import Fraction
 from itertools import pairwise
 from typing import Literal
 
@@ -77,16 +76,6 @@ class Hierarchy:
     def period(self) -> int:
         """The number of elements of the input after which all phases repeat: the innermost scale."""
         return self.stages[-1].scale
-
-    @property
-    def linear_cost(self) -> Fraction:
-        """The cost per element of the input, in layers at full length, with attention resampling.
-
-        This is the paper's linear model: a layer at scale k costs 1 / k, and each change of scale costs
-        as much as a layer on its finer side.
-        """
-        changes = sum((Fraction(2, stage.scale) for stage in self.stages[:-1]), Fraction())
-        return changes + sum(Fraction(each.before + each.after, each.scale) for each in self.stages)
 
 
 def parse_hierarchy(text: str) -> Hierarchy:

@@ -136,13 +136,8 @@ DROPPED = 2
 """Calls at the start of each block that are not counted."""
 
 
-def interleaved(
-    contenders: Mapping[str, Callable[[], object]],
-    blocks: int,
-    block: int = BLOCK,
-    dropped: int = DROPPED,
-) -> dict[str, Times]:
-    """Return the seconds of each contender's calls, (blocks * (block - dropped),).
+def interleaved(contenders: Mapping[str, Callable[[], object]], blocks: int) -> dict[str, Times]:
+    """Return the seconds of each contender's calls, (blocks * (BLOCK - DROPPED),).
 
     They take turns in short blocks, so that a machine that becomes slower does so for all of them. The
     first calls of a block are dropped: the threads of the library that ran before keep the cores busy.
@@ -150,7 +145,7 @@ def interleaved(
     taken: dict[str, list[Times]] = {name: [np.empty(0)] for name in contenders}
     for _ in range(blocks):
         for name, call in contenders.items():
-            taken[name].append(repeated(call, block)[dropped:])
+            taken[name].append(repeated(call, BLOCK)[DROPPED:])
     return {name: np.concatenate(times) for name, times in taken.items()}
 
 

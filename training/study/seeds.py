@@ -370,7 +370,7 @@ class CostTask(Task):
         spent = time.process_time() - begun
         besides = [tokens, *built.parameters(), *built.buffers()]
         kept = bytes_for_backward(lambda: built(tokens), besides) / 1e6
-        size = sum(map(Tensor.numel, built.parameters()))
+        size = num_parameters(row.config, self.width)
         found = {"megabytes": kept, "seconds": spent, "parameters": size}
         return {**found, "value": found[self.wanted]}
 

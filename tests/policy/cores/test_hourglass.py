@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 from dataclasses import replace
-from fractions import Fraction
 from itertools import pairwise, product
 
 import pytest
@@ -299,28 +298,6 @@ def test_coarse_elements_are_held_between_their_ticks() -> None:
 # The notation of hierarchies, its errors, and the linear cost model.
 
 
-COSTS = {
-    "2@1 4@4 2@1": Fraction(7),
-    "2@1 8@4 2@1": Fraction(8),
-    "3@1 8@4 3@1": Fraction(10),
-    "4@1 8@4 4@1": Fraction(12),
-    "2@1 1@3 2@1": Fraction(19, 3),
-    "2@1 4@3 2@1": Fraction(22, 3),
-    "2@1 8@3 2@1": Fraction(26, 3),
-    "2@1 16@3 2@1": Fraction(34, 3),
-    "2@1 1@2 4@4 1@2 2@1": Fraction(9),
-    "5@1 8@2 5@1": Fraction(16),
-    "5@1 24@3 5@1": Fraction(20),
-    "3@1 24@3 3@1": Fraction(16),
-}
-"""Hierarchy -> cost in layers at full length, with attention resampling."""
-
-
-@pytest.mark.parametrize("text", COSTS)
-def test_the_linear_cost_model(text: str) -> None:
-    assert parse_hierarchy(text).linear_cost == COSTS[text]
-
-
 def test_hierarchies_are_read_from_the_outside_in() -> None:
     nested = parse_hierarchy("2@1 1@2 4@6 1@2 2@1")
     assert nested == Hierarchy((Stage(2, 1, 2), Stage(1, 2, 1), Stage(4, 6)))
@@ -340,7 +317,6 @@ def test_without_vanilla_layers_scale_1_is_still_the_outermost() -> None:
 def test_layers_before_and_after_may_differ() -> None:
     ended = parse_hierarchy("0@1 1@2 4@4 3@2 2@1")
     assert ended == Hierarchy((Stage(0, 1, 2), Stage(1, 2, 3), Stage(4, 4)))
-    assert ended.linear_cost == 2 + 2 + Fraction(4 + 2, 2) + 1
     state = HourglassConfig(hierarchy="0@1 4@3 2@1").build(16, 2).initial_state(1)
     layers = {name for name in state if name.startswith(("scale1.before", "scale1.after"))}
     assert layers == {"scale1.after0", "scale1.after1"}

@@ -1,3 +1,5 @@
+"""Batches of windows, their losses, and the inputs that they hide."""
+
 from __future__ import annotations
 
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Several data sets in a training: their weights, and what is told about each."""
+"""Several data sets in a training: how they are joined, their weights, and what is told about each."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from shutil import copytree
 import h5py
 import pytest
 
+from ttm.datasets.description import Choices
 from ttm.policy import UserError
-from ttm.training.data import paths_and_shares
+from ttm.training.data import open_all, paths_and_shares, split
 from ttm.training.train import TrainCommand
 
 Make = Callable[..., TrainCommand]
@@ -98,3 +99,19 @@ def test_a_data_set_with_a_weight_and_no_episodes_is_refused(
     held_out = next(episodes.glob("episode_2.hdf5"))
     with pytest.raises(UserError, match="has a weight and no episode to train on"):
         command(data=(f"{episodes}:1", f"{held_out}:1")).run()
+
+
+def test_several_data_sets_are_one(episodes: Path) -> None:
+    files = sorted(str(path) for path in episodes.iterdir())
+    joined = open_all([files[0], files[1]])
+    assert len(split(joined, "train")) + len(split(joined, "valid")) == 2
+
+
+def test_data_sets_of_different_robots_are_refused(episodes: Path, other_robot: Path) -> None:
+    with pytest.raises(UserError, match=r"robot small, but .* has other"):
+        open_all([str(episodes), str(other_robot)])
+
+
+def test_a_wrong_camera_is_refused_with_those_there_are(episodes: Path) -> None:
+    with pytest.raises(UserError, match="camera 'back' is not in this data; it has: head, wrist"):
+        open_all([str(episodes)], Choices(cameras=("back",)))

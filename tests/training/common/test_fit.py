@@ -1,4 +1,4 @@
-"""What the studies share: the training loop, its batches, and the cores' sizes."""
+"""What trainings and studies share: the loop, its batches, sizes of cores, schedule, interruption."""
 
 from __future__ import annotations
 

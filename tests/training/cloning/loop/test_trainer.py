@@ -1,4 +1,4 @@
-"""When a training ends, which checkpoints it keeps, and where it is logged."""
+"""When a training ends, which checkpoints it keeps, where it is logged, and the average of its weights."""
 
 from __future__ import annotations
 

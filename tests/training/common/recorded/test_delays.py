@@ -13,7 +13,6 @@ import pytest
 import torch
 
 from ttm.datasets import EpisodeWriter, WindowDataset, dataset_statistics
-from ttm.datasets.description import Choices
 from ttm.datasets.windows import Chunks, policy_inputs
 from ttm.policy import (
     PRESETS,
@@ -31,7 +30,6 @@ from ttm.training.losses import TrainingBatch, cloning_losses
 from ttm.training.network import with_chosen_parts
 from ttm.training.options import TrainOptions
 from ttm.training.train import TrainCommand
-from ttm.training.validation import ErrorSum
 
 
 def asked(**options: Any) -> TrainOptions:
@@ -180,45 +178,3 @@ def test_the_checkpoint_says_what_delays_it_was_trained_for(
     assert policy.config.longest_delay_s == 0.4
     with pytest.raises(UserError, match=r"--delay is 11\.0; give 10 or less"):
         command(delay=11.0).check()
-
-
-def test_errors_by_hand(spec: PolicySpec) -> None:
-    total = ErrorSum(spec, np.array([0.5, 2.0, 0.25]))
-    total.add(np.array([[1.0, 0.0, 0.75]]), np.array([[0.0, 0.0, 1.0]]))
-    total.add(np.array([[0.0, 4.0, 0.25]]), np.array([[0.0, 0.0, 1.0]]))
-    found = total.result()
-    # squared errors in deviations: arm 4, 0; 0, 4; gripper 1; 9
-    assert found.normalized == pytest.approx(np.sqrt((4 + 0 + 1 + 0 + 4 + 9) / 6))
-    assert found.parts["arm"] == pytest.approx((1 + 0 + 0 + 4) / 4)
-    assert found.parts["gripper"] == 0.5  # the second tick is on the wrong side
-    assert found.ticks == 2
-
-
-def test_a_dimension_that_never_moved_does_not_count(spec: PolicySpec) -> None:
-    total = ErrorSum(spec, np.array([1.0, 0.0, 1.0]))
-    total.add(np.array([[0.0, 1e-3, 0.0]]), np.zeros((1, 3)))
-    assert total.result().normalized == 0
-
-
-def test_a_binary_part_is_wrong_on_the_other_side_of_the_middle_of_its_commands() -> None:
-    """Such as a gripper whose commands are widths in metres."""
-    gripper = ActionPart("gripper", 1, "m", "binary", 0.0, 0.04)
-    total = ErrorSum(PolicySpec("wide", (), (), (gripper,), 5.0), np.array([1.0]))
-    total.add(np.array([[0.03], [0.01], [0.03], [0.03]]), np.array([[0.04], [0.0], [0.0], [0.04]]))
-    assert total.result().parts == {"gripper": 0.25}
-
-
-def test_several_data_sets_are_one(episodes: Path) -> None:
-    files = sorted(str(path) for path in episodes.iterdir())
-    joined = open_all([files[0], files[1]])
-    assert len(split(joined, "train")) + len(split(joined, "valid")) == 2
-
-
-def test_data_sets_of_different_robots_are_refused(episodes: Path, other_robot: Path) -> None:
-    with pytest.raises(UserError, match=r"robot small, but .* has other"):
-        open_all([str(episodes), str(other_robot)])
-
-
-def test_a_wrong_camera_is_refused_with_those_there_are(episodes: Path) -> None:
-    with pytest.raises(UserError, match="camera 'back' is not in this data; it has: head, wrist"):
-        open_all([str(episodes)], Choices(cameras=("back",)))
