@@ -66,6 +66,10 @@ class PolicyEnv(Protocol):
 
     - `expert()` returns an `Expert` for the episode that `reset` has begun. Without it there are no
       demonstrations to collect.
+    - `named_places()` returns where the cameras have what instructions name, whether or not they ask for it
+      now, as a mapping of tasks to instructions to cameras to arrays (n, 3): for each of the n things that
+      the instruction names, x to the right and y down in portions of the frame, and how far ahead it is in
+      m, or NaN out of view. Vision learns from it to find what is named (`ttm study pointing`).
     - `robot_view()` returns a `RobotView`, with which the robot over ROS 2 shows itself to visualisers.
     - `resting_action()` returns the action (A,) that leaves the robot where it is, if that is not zeros.
     - `task_groups`, a mapping of names to tuples of tasks. Commands take the name of a group wherever

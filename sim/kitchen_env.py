@@ -140,6 +140,21 @@ class KitchenEnv(gymnasium.Env[dict[str, np.ndarray], np.ndarray]):
     def expert(self) -> KitchenExpert:
         return KitchenExpert(self.world, self.task)
 
+    def named_places(self) -> dict[str, dict[str, dict[str, np.ndarray]]]:
+        tasks, scene = {name: load_task(name) for name in TASKS}, type(self.task).add_to_scene
+        here = {name: task for name, task in tasks.items() if type(task).add_to_scene is scene}
+        return {name: self._places(task) for name, task in here.items()}
+
+    def _places(self, task: Task) -> dict[str, dict[str, np.ndarray]]:
+        """Return where the cameras have what each instruction of a task names."""
+        places_m = [task.places(self.world, goal) for goal in task.goals]
+        points_m = np.array([point for each in places_m for point in each]).reshape(-1, 3)
+        ends = np.cumsum([len(each) for each in places_m])[:-1]
+        seen = {c: self.world.cameras.places(place, points_m) for c, place in CAMERAS.items()}
+        parts = {camera: np.split(found, ends) for camera, found in seen.items()}
+        texts = map(task.instruction, task.goals)
+        return {text: {c: parts[c][i] for c in parts} for i, text in enumerate(texts)}
+
     def robot_view(self) -> MujocoRobotView:
         base = fetch.PREFIX + fetch.BASE_LINK
         return MujocoRobotView(self.model, self.data, base, fetch.PREFIX, CAMERAS)

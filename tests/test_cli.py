@@ -240,7 +240,7 @@ def test_an_out_that_cannot_be_is_told_before_anything_starts(
     "words",
     [
         ("bench", "flops", "--json"),
-        ("study", "babyai", "--plot"),
+        ("study", "minigrid", "--plot"),
         ("data", "show", "d", "--sheet"),
         ("robot", "--sim", "--video"),
         ("data", "convert", "d"),

@@ -60,12 +60,12 @@ LAZY_IMPORTS: Mapping[str, str] = {
 LINES = {
     "ttm.policy": 7_940,
     "ttm.datasets": 8_947,
-    "ttm.sim": 8_258,
-    "ttm.training": 13_175,
+    "ttm.sim": 8_301,
+    "ttm.training": 12_860,
     "ttm_policy": 13_405,
 }
 """Package -> the lines that its files may have together."""
-MOST_CODE, MOST_FILES, LEAST_MEDIAN = 35_411, 240, 130
+MOST_CODE, MOST_FILES, LEAST_MEDIAN = 35_300, 240, 130
 LONGEST_FILE, LONGEST_CHAIN, MOST_SINGLE_IMPORTERS = 900, 14, 60
 PLACES_TO_ADD = (
     "ttm.policy.cores.",

@@ -24,7 +24,7 @@ from ttm.training.help_texts import AUTO
 from ttm.training.options import NO_WEIGHTS, TrainOptions
 
 CORE, ACTION_HEAD, SIGHT = "core.", "action_head.", "sight."
-VISION, LANGUAGE = "vision.", "language."
+VISION, LANGUAGE, TOKENS = "vision.", "language.", "camera_tokens."
 """Prefixes of the parameters' names."""
 HEAD = "action head"
 """What error messages call the head."""
@@ -80,13 +80,20 @@ def policy_to_see_as(options: TrainOptions) -> Policy | None:
     return policy
 
 
-def see_as(policy: Policy, seen: Policy, name: str) -> None:
+def see_as(policy: Policy, seen: Policy, name: str, *, tokens: bool = False) -> None:
     """Give a new policy the vision of `seen`, whose file has that name.
 
-    It is all from the frame to the feature map: the network, FiLM and the code of the instruction.
+    It is all from the frame to the feature map: the network, FiLM and the code of the instruction. tokens:
+    also what makes tokens of the maps of cameras that both have, if it is as large.
     """
-    state = seen.state_dict()
+    state, new = seen.state_dict(), policy.state_dict()
     kept = {key: x for key, x in state.items() if key.startswith((VISION, LANGUAGE))}
+    cameras = {camera.name: i for i, camera in enumerate(seen.spec.cameras)}
+    for i, camera in enumerate(policy.spec.cameras if tokens else ()):
+        to, of = f"{TOKENS}{i}.", f"{TOKENS}{cameras.get(camera.name)}."
+        found = {to + key.removeprefix(of): x for key, x in state.items() if key.startswith(of)}
+        if all(new[key].shape == x.shape for key, x in found.items()):
+            kept |= found
     missing = policy.load_state_dict(kept, strict=False).missing_keys
     assert not any(key.startswith((VISION, LANGUAGE)) for key in missing)
     if policy.vision is not None:

@@ -196,7 +196,7 @@ def _policy(options: TrainOptions, checkpoint: Policy | None, data: Data) -> Pol
         if policy.vision is None and (options.vision_model is not None or pretrained):
             raise UserError("the data have no camera; omit --vision-model and --vision-weights")
         if (seen := policy_to_see_as(options)) is not None:
-            see_as(policy, seen, options.vision_weights)
+            see_as(policy, seen, options.vision_weights, tokens=True)
     if checkpoint is None or (options.new_statistics and not options.resume):
         policy.normalizer.set_statistics(
             dataset_statistics(data.training), predicted_statistics(policy, data.training)

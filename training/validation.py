@@ -27,13 +27,6 @@ from ttm.training.frozen_vision import EpisodeFeatures, without_cameras
 Floats = npt.NDArray[np.floating[Any]]
 
 
-def squared_errors(predicted: Floats, actions: Floats, scale: Floats) -> Floats:
-    """Return the mean over dimensions of the squared normalised error: (…, A), scale (A,) -> (…)."""
-    moved = scale > LEAST_DEVIATION
-    squares: Floats = np.square((predicted.astype(np.float64) - actions)[..., moved] / scale[moved])
-    return squares.mean(axis=-1)
-
-
 @dataclass(frozen=True)
 class ActionErrors:
     """The errors of one predictor over some ticks."""

@@ -114,6 +114,20 @@ class Cameras:
             self._last[key] = drawn, self._render(camera, height_px, width_px)
         return self._last[key][1].copy()
 
+    def places(self, camera: str, points_m: np.ndarray) -> np.ndarray:
+        """Return where a camera has points of the world, (n, 3) m, in its square frame: (n, 3) float.
+
+        It is x to the right and y down in portions of the frame, and how far ahead, m; NaN out of view. A
+        point counts as in view although something may stand before it.
+        """
+        pose, fov_deg = self._data.camera(camera), self._model.camera(camera).fovy[0]
+        x, y, z = ((points_m - pose.xpos) @ pose.xmat.reshape(3, 3)).T
+        ahead_m = np.where(z < 0.0, -z, np.nan)  # it looks along -z
+        wide_m = 2 * ahead_m * np.tan(np.radians(fov_deg) / 2)
+        found = np.stack([0.5 + x / wide_m, 0.5 - y / wide_m, ahead_m], axis=1)
+        found[~((found[:, :2] >= 0) & (found[:, :2] < 1)).all(axis=1)] = np.nan
+        return found
+
     def picture(self, height_px: int, middle_m: np.ndarray) -> np.ndarray:
         """Return the scene around a point as people see it, (height_px, 4/3 height_px, 3) uint8 RGB.
 

@@ -34,6 +34,9 @@ class Drawer(GroupTask):
     def names(self, goal: str) -> list[str]:
         return goal.split()
 
+    def places(self, world: KitchenWorld, goal: str) -> list[np.ndarray]:
+        return [world.data.site(f"handle_{self.names(goal)[1]}").xpos]
+
     def sample(self, rng: np.random.Generator) -> InitialState:
         goal = str(rng.choice(self.goals))
         verb, named = self.names(goal)

@@ -86,6 +86,9 @@ class GroupTask(Task):
     add_to_scene = staticmethod(add_household)
     with_clutter = staticmethod(add_clutter)
 
+    def places(self, world: KitchenWorld, goal: str) -> list[np.ndarray]:
+        return [world.data.body(name).xpos for name in self.names(goal)]
+
     def is_lost(self, world: KitchenWorld) -> bool:
         """Return whether an object that the goal names has fallen from the counter."""
         named = HOUSEHOLD.keys() & set(self.names(world.start.goal))

@@ -80,6 +80,10 @@ class Task(ABC):
         """All instructions that the task may give, each one once."""
         return tuple(dict.fromkeys(self.instruction(goal) for goal in self.goals))
 
+    def places(self, world: KitchenWorld, goal: str) -> list[np.ndarray]:
+        """Return where each thing that a goal names is, (3,) m in the world. None by default."""
+        return []
+
     @staticmethod  # noqa: B027  (optional)
     def add_to_scene(scene: mujoco.MjSpec) -> None:
         """Add to the kitchen what this task alone needs. Nothing by default.

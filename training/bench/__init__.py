@@ -1,1 +1,1 @@
-"""The benchmarks: what a tick costs in time and in operations, and whether a memory drifts."""
+"""The benchmarks: what a tick, a training step and a simulated tick cost."""

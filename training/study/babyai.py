@@ -1,21 +1,14 @@
-"""`ttm study babyai`: which memory learns a level of BabyAI from its bot?
-
-BabyAI (Chevalier-Boisvert et al. 2019) is a set of grid worlds with an instruction in English.
-"""
+"""Levels of BabyAI (Chevalier-Boisvert et al. 2019), grid worlds with an instruction, and their bot."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from pathlib import Path
-from statistics import fmean
 from typing import Any
 
 import gymnasium
 from minigrid.utils.baby_ai_bot import BabyAIBot
 
 from ttm.policy.errors import require_choice
-from ttm.training.study.minigrid import Expert, GaveUp, MinigridEnvironment, MinigridView
-from ttm.training.study.minigrid_study import ActingResult, Effort, MinigridStudy
+from ttm.training.study.minigrid import GaveUp, MinigridEnvironment, MinigridView
 
 LONGEST_PLANNING = 100
 """How often the bot may read its plan within one tick; it needs up to 9 reads. On some seeds, such as 63
@@ -54,61 +47,12 @@ class BoundedBot(BabyAIBot):
             raise GaveUp from error
 
 
-def environment_id(level: str) -> str:
-    """Return gymnasium's id of a level, the newest version: `GoToLocal` -> `BabyAI-GoToLocal-v0`.
+def babyai_environment(level: str) -> MinigridEnvironment:
+    """Return the newest version of a level: `GoToLocal` -> gymnasium's `BabyAI-GoToLocal-v0`.
 
     Raises `UserError` if there is no such level.
     """
     ids = sorted(name for name in gymnasium.registry if name.startswith("BabyAI-"))
     levels = {name.removeprefix("BabyAI-").rpartition("-v")[0]: name for name in ids}
     require_choice("--level", level, tuple(levels))
-    return levels[level]
-
-
-EFFORTS = {
-    "GoToLocal": Effort(50_000, 1_500, 1_024),
-    "GoToSeq": Effort(20_000, 1_600, 2_048),
-    "GoToSeqS5R2": Effort(40_000, 2_000, 2_048),
-}
-"""Level -> effort by default."""
-OTHER_LEVELS = Effort(10_000, 2_000, 2_048)
-
-
-@dataclass(frozen=True)
-class StudyBabyaiCommand(MinigridStudy):
-    """Clone the bot of a BabyAI level with every core, and count successes in new episodes.
-
-    Needs minigrid: pip install 'ttm-policy-stack[babyai]'. All cores have the same number of parameters
-    within one per cent, learn from the same demonstrations in the same batches, and train for the
-    same number of steps. Demonstrations and results are kept under --cache and are not made again.
-    Several of these commands may run at the same time, each for other cores.
-    """
-
-    level: str = "GoToLocal"
-    """BabyAI's name without BabyAI- and -v0. GoToSeq needs a memory, GoToLocal does not."""
-    demonstrations: int | None = None
-    """Episodes to learn from.
-    Default: 50,000 for GoToLocal, 20,000 for GoToSeq, 40,000 for GoToSeqS5R2, else 10,000."""
-    steps: int | None = None
-    """Training steps of every core. Default: 1,500 for GoToLocal, 1,600 for GoToSeq, else 2,000."""
-    cache: Path = Path("runs/babyai")
-    """Folder in which demonstrations and results are kept."""
-
-    suite, demonstrator = "BabyAI", "its bot"
-    columns = ("ticks",)
-    notes = """\
-ticks: mean length of an episode, failed ones included. Drawn actions help a policy out of going round in
-circles."""
-
-    @property
-    def default_effort(self) -> Effort:
-        return EFFORTS.get(self.level, OTHER_LEVELS)
-
-    def environment(self) -> MinigridEnvironment:
-        return MinigridEnvironment(environment_id(self.level))
-
-    def expert(self, environment: MinigridEnvironment) -> Expert:
-        return BoundedBot(environment).act
-
-    def cells(self, acting: ActingResult) -> tuple[str, ...]:
-        return (f"{fmean(acting.lengths):.1f}",)
+    return MinigridEnvironment(levels[level])

@@ -1,4 +1,4 @@
-"""`ttm study memory`: which memory remembers an object down a corridor, in MiniGrid's Memory levels?
+"""MiniGrid's Memory levels, their expert, and the loss without which no core learns to remember there.
 
 A Memory level (Chevalier-Boisvert et al. 2023) is a room, a corridor to its right, and a crossing with
 an object above and one below. The room holds an object of one of these two kinds, the cue. The mission
@@ -9,8 +9,7 @@ crossing.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -19,20 +18,17 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ttm.policy.cores.core import CoreConfig
-from ttm.policy.errors import UserError, options, require_at_least
+from ttm.policy.errors import UserError
 from ttm.sim.results import Rate
-from ttm.training.study.common import percent
 from ttm.training.study.minigrid import (
     NO_LOSS,
     EpisodeTensors,
-    Expert,
     MinigridEnvironment,
     MinigridPolicy,
     MinigridView,
     Vocabulary,
     action_loss,
 )
-from ttm.training.study.minigrid_study import ActingResult, Effort, MinigridStudy
 
 LEFT, RIGHT, FORWARD = range(3)  # actions that the expert takes
 EAST, SOUTH, WEST, NORTH = range(4)  # as in `MinigridView.direction`
@@ -126,78 +122,28 @@ class RecallingPolicy(MinigridPolicy):
         return action_loss(scores, batch.actions) + self.recall_weight * recall
 
 
-def choices(acting: ActingResult, max_steps: int) -> Rate:
+def choices(success: Sequence[bool], lengths: Sequence[int], max_steps: int) -> Rate:
     """Return how many episodes ended at an object, and at how many of them it was the matching one.
 
     A Memory level ends when the agent steps to an object or when its time, `max_steps` ticks, is up.
     An episode that failed earlier than that has therefore ended at the wrong object.
     """
-    ends = zip(acting.success, acting.lengths, strict=True)
-    made = sum(success or length < max_steps for success, length in ends)
-    return Rate(sum(acting.success), made)
+    ends = zip(success, lengths, strict=True)
+    return Rate(sum(success), sum(right or length < max_steps for right, length in ends))
 
 
 SMALLEST = 7  # side of the smallest map that has a room, a corridor and a crossing
 
 
-@dataclass(frozen=True)
-class StudyMemoryCommand(MinigridStudy):
-    """Clone an expert of MiniGrid's Memory levels with every core, and count right choices.
-
-    The agent sees a key or a ball in a room, walks down a corridor, and has to go to the object of
-    the same kind at its end, where the first one cannot be seen any more.
-
-    Needs minigrid: pip install 'ttm-policy-stack[babyai]'. The cores are compared as in ttm study
-    babyai, with the same first weights around them as well. Demonstrations and results are kept under
-    --cache and are not made again. Several of these commands may run at the same time, each for other
-    cores or other --core-options; the tables hold the results of all of them.
-    """
-
-    level: str = "MemoryS13"
-    """MiniGrid's name: MemoryS and the side of the map, an odd number such as 7, 9, 11, 13 or 17. With
-    Random after it (MemoryS13Random) every episode has a corridor of another length."""
-    demonstrations: int | None = None
-    """Episodes to learn from. Default: 4,000."""
-    steps: int | None = None
-    """Training steps of every core. Default: 600."""
-    recall: float = 1.0
-    """Weight of a second loss without labels, for every core: its outputs must say which kinds of
-    tiles the agent has seen in the episode and does not see now. 0: the actions alone."""
-    cache: Path = Path("runs/memory")
-    """Folder in which demonstrations and results are kept."""
-
-    suite, demonstrator = "MiniGrid", "a scripted expert"
-    default_effort = Effort(4_000, 600, 1_024)
-    columns = ("made", "right choices in %")
-    notes = """\
-made: episodes in which the agent stepped to one of the two objects; right choices: portion of these in
-which it was the matching one, which is a success, 50 % for a guess."""
-
-    def check(self) -> None:
-        super().check()
-        require_at_least(0, options(self, "recall"))
-
-    def environment(self) -> MinigridEnvironment:
-        found = re.fullmatch(r"MemoryS(\d+)(Random)?", self.level)
-        size = int(found[1]) if found else 0
-        if found is None or size < SMALLEST or size % 2 == 0:
-            raise UserError(
-                f"--level is '{self.level}'; give MemoryS and an odd size of {SMALLEST} or more, and perhaps "
-                "Random, such as MemoryS13 or MemoryS17Random"
-            )
-        # MiniGrid's Memory levels are one class with other arguments.
-        random_length = found[2] is not None
-        return MinigridEnvironment("MiniGrid-MemoryS7-v0", size=size, random_length=random_length)
-
-    def expert(self, environment: MinigridEnvironment) -> Expert:
-        return MemoryExpert(environment).act
-
-    def settings(self) -> dict[str, Any]:
-        return {**super().settings(), "recall": self.recall}
-
-    def policy(self, config: CoreConfig, vocabulary: Vocabulary) -> RecallingPolicy:
-        return RecallingPolicy(config, vocabulary, self.width, self.recall)
-
-    def cells(self, acting: ActingResult) -> tuple[str, ...]:
-        chosen = choices(acting, self.environment().max_steps)
-        return str(chosen.episodes), percent(chosen)
+def memory_environment(level: str) -> MinigridEnvironment:
+    """Return the environment of a level. Raises `UserError` if there is none of that name."""
+    found = re.fullmatch(r"MemoryS(\d+)(Random)?", level)
+    size = int(found[1]) if found else 0
+    if found is None or size < SMALLEST or size % 2 == 0:
+        raise UserError(
+            f"--level is '{level}'; give MemoryS and an odd size of {SMALLEST} or more, and perhaps "
+            "Random, such as MemoryS13 or MemoryS17Random"
+        )
+    # MiniGrid's Memory levels are one class with other arguments.
+    random_length = found[2] is not None
+    return MinigridEnvironment("MiniGrid-MemoryS7-v0", size=size, random_length=random_length)

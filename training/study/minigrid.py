@@ -1,7 +1,7 @@
 """Levels of MiniGrid (Chevalier-Boisvert et al. 2023), and policies that clone their experts.
 
 From top to bottom: levels and demonstrations of their experts, a small policy around a temporal core,
-its training, and the episodes in which it acts. `babyai.py` and `memory.py` name levels and experts.
+its training, and the episodes in which it acts. `babyai.py` and `memory.py` hold levels and experts.
 """
 
 from __future__ import annotations

@@ -553,7 +553,7 @@ class BabyTask(Task):
         """Raise `UserError` without the extra that has BabyAI."""
         super().__init__(command)
         require_extra("babyai", "this table")
-        study = import_module("ttm.training.study.babyai").StudyBabyaiCommand
+        study = import_module("ttm.training.study.minigrid_study").StudyMinigridCommand
         names = "demonstrations", "steps", "episodes", "width"
         self._study = study(level="GoToSeq", **{name: getattr(self, name) for name in names})
         recorder = import_module("ttm.training.study.minigrid").load_or_record

@@ -264,3 +264,36 @@ def test_without_rendering_nothing_is_begun(command, monkeypatch, tmp_path):
     ):
         command(out=tmp_path / "out").run()
     assert not (tmp_path / "out").exists()
+
+
+def test_places_of_named_things_are_where_the_cameras_show_them(env: KitchenEnv) -> None:
+    """The pixel there is of the object that the instruction names, if nothing stands before it."""
+    shown, hits, wrist = 0, 0, 0
+    for seed in range(4):
+        env.reset(seed=seed, options={"task": "pick_object"})
+        places = env.named_places()
+        assert "pick" not in places, "its objects are not in this scene"
+        with closing(mujoco.Renderer(env.model, FRAME_PX, FRAME_PX)) as renderer:
+            renderer.enable_segmentation_rendering()
+            for camera, name in (("head", HEAD), ("wrist", WRIST)):
+                renderer.update_scene(env.data, name)
+                kinds = renderer.render()  # (H, W, 2): number and kind
+                for goal in env.task.goals:
+                    place = places["pick_object"][f"pick up the {goal}"][camera]
+                    ((x, y, ahead_m),) = place
+                    if np.isnan(x):
+                        continue
+                    assert 0.1 < ahead_m < 3
+                    geom = kinds[int(y * FRAME_PX), int(x * FRAME_PX), 0]
+                    shown, wrist = shown + 1, wrist + (camera == "wrist")
+                    hits += env.model.body(env.model.geom_bodyid[geom]).name == goal
+            moved = places["move_near"][f"move the {goal} near the {env.task.goals[0]}"]["head"]
+            both = [
+                places["pick_object"][f"pick up the {of}"]["head"]
+                for of in (goal, env.task.goals[0])
+            ]
+            np.testing.assert_array_equal(moved, np.concatenate(both))
+    assert shown > 15
+    assert wrist > 0
+    assert hits > 0.8 * shown
+    assert set(places["drawer"]) == set(env.tasks["drawer"])

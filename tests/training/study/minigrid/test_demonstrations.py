@@ -12,16 +12,16 @@ from ttm.policy import UserError
 pytest.importorskip("minigrid")
 
 from ttm.training.study import minigrid
-from ttm.training.study.babyai import StudyBabyaiCommand
 from ttm.training.study.minigrid import Demonstrations, load_or_record, read, record
+from ttm.training.study.minigrid_study import StudyMinigridCommand
 
-LEVEL = StudyBabyaiCommand("GoToObjS4")
+LEVEL = StudyMinigridCommand("GoToObjS4")
 """The smallest level: a room of four tiles and one object."""
 
 
 @pytest.fixture(scope="module")
 def recorded() -> Demonstrations:
-    return record(StudyBabyaiCommand("GoToLocal"), range(12))
+    return record(StudyMinigridCommand("GoToLocal"), range(12))
 
 
 @pytest.fixture(autouse=True)
@@ -30,7 +30,7 @@ def _small_files(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_demonstration_can_be_replayed(recorded: Demonstrations) -> None:
-    environment = StudyBabyaiCommand("GoToLocal").environment()
+    environment = StudyMinigridCommand("GoToLocal").environment()
     tick = 0
     for seed, length, mission in zip(
         recorded.seeds, recorded.lengths, recorded.missions, strict=True
@@ -79,7 +79,7 @@ def test_a_cache_that_cannot_be_written_is_told(tmp_path: Path) -> None:
 
 
 def test_seeds_that_the_bot_does_not_solve_are_skipped_and_named() -> None:
-    shown = record(StudyBabyaiCommand("Unlock"), range(62, 65))
+    shown = record(StudyMinigridCommand("Unlock"), range(62, 65))
     assert shown.seeds.tolist() == [62, 64]
     assert shown.skipped.tolist() == [63]
 

@@ -21,7 +21,6 @@ pytest.importorskip("minigrid")
 from ttm.sim.results import Rate
 from ttm.training.console import write_given
 from ttm.training.sequence_model import num_parameters
-from ttm.training.study.babyai import StudyBabyaiCommand
 from ttm.training.study.minigrid import (
     NO_LOSS,
     NUM_TILES,
@@ -37,19 +36,20 @@ from ttm.training.study.minigrid import (
 from ttm.training.study.minigrid_study import (
     ActingResult,
     CoreResult,
+    StudyMinigridCommand,
     draw_panels,
     equal_core,
     load_result,
     panels_of,
 )
 
-SMALL = StudyBabyaiCommand("GoToLocalS5N2")
+SMALL = StudyMinigridCommand("GoToLocalS5N2")
 WIDTH = 16
 
 
 @pytest.fixture(scope="module")
 def recorded() -> Demonstrations:
-    return record(StudyBabyaiCommand("GoToLocal"), range(12))
+    return record(StudyMinigridCommand("GoToLocal"), range(12))
 
 
 def test_a_pass_has_every_tick_once(recorded: Demonstrations) -> None:
@@ -155,12 +155,12 @@ def test_acting_follows_the_scores_until_every_episode_is_over(recorded: Demonst
     policy, vocabulary = build("lstm", recorded)
     with torch.no_grad():
         policy.head.bias[0] = 100.0  # turns on the spot for ever
-    environment = StudyBabyaiCommand("GoToLocal").environment()
+    environment = StudyMinigridCommand("GoToLocal").environment()
     environment.reset(7)
-    spinning = roll_out(policy, vocabulary, StudyBabyaiCommand("GoToLocal"), [7, 8])
+    spinning = roll_out(policy, vocabulary, StudyMinigridCommand("GoToLocal"), [7, 8])
     assert set(spinning) <= {(False, environment.max_steps), (True, 1)}
     drawn = [
-        roll_out(policy, vocabulary, StudyBabyaiCommand("GoToLocal"), [7, 8], sample=0)
+        roll_out(policy, vocabulary, StudyMinigridCommand("GoToLocal"), [7, 8], sample=0)
         for _ in range(2)
     ]
     assert drawn[0] == drawn[1]
@@ -311,5 +311,5 @@ def test_a_plot_that_cannot_be_written_is_an_error(
     (tmp_path / "file").write_text("")
     with pytest.raises(UserError, match=r"cannot write .*give another file with --plot"):
         write_given(tmp_path / "file" / "plot.svg", draw_panels(PANELS), "--plot")
-    assert cli.main(["study", "babyai", "--plot", "plot.png"]) == cli.EXIT_USER_ERROR
+    assert cli.main(["study", "minigrid", "--plot", "plot.png"]) == cli.EXIT_USER_ERROR
     assert "--plot is plot.png; give a file that ends with .svg" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""The command `ttm study babyai`, and its bot."""
+"""The command `ttm study minigrid`, and its bot."""
 
 from __future__ import annotations
 
@@ -14,9 +14,14 @@ from ttm.training import cli
 pytest.importorskip("minigrid")
 
 from ttm.training.study import minigrid, minigrid_study
-from ttm.training.study.babyai import EFFORTS, BoundedPlan, StudyBabyaiCommand, environment_id
+from ttm.training.study.babyai import BoundedPlan, babyai_environment
 from ttm.training.study.minigrid import GaveUp, record
-from ttm.training.study.minigrid_study import ActingResult, CoreResult
+from ttm.training.study.minigrid_study import (
+    EFFORTS,
+    ActingResult,
+    CoreResult,
+    StudyMinigridCommand,
+)
 
 LEVEL = "GoToObjS4"
 """The smallest level: a room of four tiles and one object."""
@@ -41,7 +46,7 @@ def test_no_episode_has_the_seed_of_a_demonstration(
 
     monkeypatch.setattr(minigrid_study, "roll_out", noted)
     small = "--demonstrations 4 --steps 1 --episodes 3 --width 16"
-    command = ["study", "babyai", "--level", LEVEL, "--cache", str(tmp_path)]
+    command = ["study", "minigrid", "--level", LEVEL, "--cache", str(tmp_path)]
     assert cli.main([*command, *small.split(), "--core", "lstm"]) == 0
     assert asked == [10**8, 10**8 + 1, 10**8 + 2] * 2  # the best action, and drawn ones
     # The seeds of demonstrations begin at 0, and the bot solves most of them.
@@ -49,9 +54,9 @@ def test_no_episode_has_the_seed_of_a_demonstration(
 
 
 def test_an_unknown_level_is_an_error() -> None:
-    assert environment_id("GoToObjS6") == "BabyAI-GoToObjS6-v1"
+    assert babyai_environment("GoToObjS6").unwrapped.spec.id == "BabyAI-GoToObjS6-v1"
     with pytest.raises(UserError, match=r"--level is 'GotoLocl'; give one of .*GoToLocal"):
-        environment_id("GotoLocl")
+        babyai_environment("GotoLocl")
 
 
 def test_without_minigrid_one_is_told_how_to_get_it(
@@ -61,12 +66,12 @@ def test_without_minigrid_one_is_told_how_to_get_it(
         raise ModuleNotFoundError(name="minigrid")
 
     monkeypatch.setattr(cli, "import_module", absent)
-    assert cli.main(["study", "babyai"]) == cli.EXIT_USER_ERROR
+    assert cli.main(["study", "minigrid"]) == cli.EXIT_USER_ERROR
     assert "ttm-policy-stack[babyai]" in capsys.readouterr().err
 
 
 def test_a_size_that_is_too_small_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["study", "babyai", "--episodes", "0"]) == cli.EXIT_USER_ERROR
+    assert cli.main(["study", "minigrid", "--episodes", "0"]) == cli.EXIT_USER_ERROR
     assert "--episodes is 0" in capsys.readouterr().err
 
 
@@ -75,13 +80,14 @@ def test_the_command_trains_evaluates_and_keeps_results(
 ) -> None:
     small = f"--demonstrations 8 --steps 2 --episodes 4 --width {WIDTH}".split()
     common = [*small, "--level", LEVEL, "--cache", str(tmp_path / "runs")]
-    assert cli.main(["study", "babyai", *common, "--core", "none", "lstm"]) == 0
+    assert cli.main(["study", "minigrid", *common, "--core", "none", "lstm"]) == 0
     first = capsys.readouterr()
     assert all(core in first.out for core in ("none", "lstm"))
     assert "step 2 of 2" in first.err
     figures = tmp_path / "out" / "figures.json"
     assert (
-        cli.main(["study", "babyai", *common, "--core", "none", "tlb", "--json", str(figures)]) == 0
+        cli.main(["study", "minigrid", *common, "--core", "none", "tlb", "--json", str(figures)])
+        == 0
     )
     second = capsys.readouterr()
     assert "none: step" not in second.err  # known from before
@@ -101,7 +107,7 @@ def test_the_table_tests_each_core_against_the_one_without_memory() -> None:
         return CoreResult(core, {}, 1, 1, 0.1, 1.0, acting)
 
     results = [result("tlb", [True] * 10), result("none", [True] * 2 + [False] * 8)]
-    table = StudyBabyaiCommand().table(results, "best")
+    table = StudyMinigridCommand().table(results, "best")
     cells = {str(column.header): list(column.cells) for column in table.columns}
     assert cells["p"] == ["0.008", "—"]
     assert cells["success in %"] == ["100.0 (72.2 to 100.0)", "20.0 (5.7 to 51.0)"]
@@ -111,7 +117,7 @@ def test_the_table_tests_each_core_against_the_one_without_memory() -> None:
     ("level", "seed"), [("Unlock", 63), ("GoToImpUnlock", 6), ("GoToImpUnlock", 14)]
 )
 def test_a_bot_that_plans_for_ever_is_stopped(level: str, seed: int) -> None:
-    shown = record(StudyBabyaiCommand(level), [seed])
+    shown = record(StudyMinigridCommand(level), [seed])
     assert (len(shown), shown.skipped.tolist()) == (0, [seed])
 
 
@@ -130,7 +136,7 @@ def test_a_plan_counts_looks_since_it_was_told_to() -> None:
 def test_the_bounded_bot_does_what_minigrids_does(level: str, seeds: range) -> None:
     from minigrid.utils.baby_ai_bot import BabyAIBot
 
-    asked = StudyBabyaiCommand(level)
+    asked = StudyMinigridCommand(level)
     environment = asked.environment()
     for seed in seeds:
         ours = record(asked, [seed])

@@ -1,4 +1,4 @@
-"""The command `ttm study memory`: its options, its first weights, its tables and what it keeps."""
+"""`ttm study minigrid` in Memory levels: its options, first weights and tables, and what it keeps."""
 
 from __future__ import annotations
 
@@ -16,9 +16,14 @@ pytest.importorskip("minigrid")
 
 from ttm.sim.results import Rate
 from ttm.training.study import minigrid
-from ttm.training.study.memory import RecallingPolicy, StudyMemoryCommand, choices
+from ttm.training.study.memory import RecallingPolicy, choices
 from ttm.training.study.minigrid import EpisodeSampler, MinigridPolicy, Vocabulary, record
-from ttm.training.study.minigrid_study import ActingResult, CoreResult, equal_core
+from ttm.training.study.minigrid_study import (
+    ActingResult,
+    CoreResult,
+    StudyMinigridCommand,
+    equal_core,
+)
 
 WIDTH = 16
 SMALL = [
@@ -34,7 +39,7 @@ def _small_files(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def weights_around(core: str, seed: int) -> dict[str, torch.Tensor]:
     """Return the first weights of a policy, without those of its core."""
-    recorded = record(StudyMemoryCommand("MemoryS7"), range(4))
+    recorded = record(StudyMinigridCommand("MemoryS7"), range(4))
     vocabulary = Vocabulary.of(recorded.missions, recorded.images)
     config = equal_core(core, WIDTH)
     torch.manual_seed(seed)
@@ -53,7 +58,7 @@ def test_first_weights_around_the_core_are_equal() -> None:
 
 
 def test_without_a_weight_the_actions_alone_are_learned() -> None:
-    recorded = record(StudyMemoryCommand("MemoryS7"), range(6))
+    recorded = record(StudyMinigridCommand("MemoryS7"), range(6))
     vocabulary = Vocabulary.of(recorded.missions, recorded.images)
     policy = RecallingPolicy(equal_core("lstm", WIDTH), vocabulary, WIDTH, 0.0)
     batch = EpisodeSampler(recorded, vocabulary, ticks=100).batch(np.arange(6))
@@ -69,7 +74,7 @@ def test_without_a_weight_the_actions_alone_are_learned() -> None:
 
 def test_the_way_an_episode_ends_tells_the_choice() -> None:
     acting = ActingResult([True, False, False, True], [5, 6, 245, 245], 1.0)
-    assert choices(acting, max_steps=245) == Rate(2, 3)
+    assert choices(acting.success, acting.lengths, max_steps=245) == Rate(2, 3)
 
 
 def test_the_table_has_success_and_choice() -> None:
@@ -79,7 +84,7 @@ def test_the_table_has_success_and_choice() -> None:
     lost = result("none", [True] * 2 + [False] * 8, [5] * 4 + [245] * 6)
     never = result("lstm", [False] * 10, [245] * 10)
     results = [never, lost, result("ttm", [True] * 10, [5] * 10)]
-    table = StudyMemoryCommand(level="MemoryS7").table(results, "best")
+    table = StudyMinigridCommand(level="MemoryS7").table(results, "best")
     cells = {str(column.header): list(column.cells) for column in table.columns}
     assert cells["core"] == ["ttm", "none", "lstm"]
     assert cells["success in %"][1] == "20.0 (5.7 to 51.0)"
@@ -92,7 +97,7 @@ def test_the_command_compares_variants_of_a_core_and_keeps_results(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     figures, plot = tmp_path / "figures.json", tmp_path / "plot.svg"
-    command = ["study", "memory", *SMALL, "--cache", str(tmp_path / "runs")]
+    command = ["study", "minigrid", *SMALL, "--cache", str(tmp_path / "runs")]
     assert cli.main([*command, "--core", "none", "ttm"]) == 0
     assert "ttm: step 2 of 2" in capsys.readouterr().err
     variant = ["--core", "ttm", "--core-options", "write=gated", "memory_size=4"]
@@ -111,6 +116,6 @@ def test_the_command_compares_variants_of_a_core_and_keeps_results(
 def test_a_level_that_minigrid_does_not_have_is_an_error(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    command = ["study", "memory", "--level", "MemoryS8", "--cache", str(tmp_path)]
+    command = ["study", "minigrid", "--level", "MemoryS8", "--cache", str(tmp_path)]
     assert cli.main(command) == cli.EXIT_USER_ERROR
     assert "--level is 'MemoryS8'; give MemoryS and an odd size" in capsys.readouterr().err
