@@ -21,20 +21,23 @@ from torch.nn import functional as F
 
 from ttm.datasets.console import track
 from ttm.policy.checkpoint import save_checkpoint
+from ttm.policy.config import VisionConfig, VisionModel
 from ttm.policy.cpu_training import quicker_on_cpu
 from ttm.policy.errors import UserError, options, require_at_least
 from ttm.policy.language import embed_instruction
-from ttm.policy.policy import PRESETS, Policy
+from ttm.policy.policy import Policy
 from ttm.policy.vision import CameraTokens
 from ttm.sim.environment import expert_of, inspect_env, make_env, reset_options
 from ttm.sim.shipped import FIRST_DEMONSTRATION_SEED, KITCHEN
 from ttm.sim.workers import TASK, VARY, WorkerPool
+from ttm.training.network import chosen_network
+from ttm.training.options import TrainOptions
 from ttm.training.study.common import prepare_process, print_results
 
 MOST_TICKS, EVERY = 40, 8
 """In each scene the expert acts for fewer ticks than the first; frames are kept at every so many."""
 ASKED, NAMES = 3, ("first", "second")
-"""Instructions of each task that a frame is kept with, of those whose first thing a camera has in view; the
+"""Instructions of each task that a frame is kept with, of those whose things are all in view of a camera; the
 things that they name, such as what to move and what near."""
 HELD_OUT = 0.05
 """The portion of the frames, those of the last scenes, that is kept to measure on."""
@@ -99,7 +102,8 @@ class Photographer:
                 each = np.full((len(self._cameras), len(NAMES), 3), np.nan, np.float32)
                 for row, camera in zip(each, self._cameras, strict=True):
                     row[: len(seen[camera])] = seen[camera][: len(NAMES)]
-                if np.isfinite(each[:, 0]).any():
+                names = max(map(len, seen.values()))
+                if names and np.isfinite(each[:, :names]).any(axis=(0, 2)).all():
                     places[text] = each
             for text in rng.permutation(sorted(places))[:ASKED].tolist():
                 found.pairs.append((len(found.frames) - 1, len(found.texts)))
@@ -126,21 +130,23 @@ class StudyPointingCommand:
     """Teach vision to find what an instruction names, in scenes of a simulator that says where it is.
 
     The first token of each camera learns to look at what the instruction names first, the second at what it
-    names next, and both how far away that is. OUT/last.safetensors is for --vision-weights of ttm train.
+    names next, and both how far away that is. OUT/MODEL.safetensors is for --vision-weights of ttm train.
     Needs an environment with named_places, see ttm.sim.environment.PolicyEnv, and an expert.
 
-    Example: ttm study pointing --out runs/pointing, and then
-    ttm train --data demos/groups --vision-weights runs/pointing/last.safetensors --out runs/groups
+    Example: ttm study pointing --out runs/pointing, and then ttm train --data demos/groups
+    --vision-weights runs/pointing/efficientnet-b0.safetensors --out runs/groups
     """
 
     out: Path = Path("runs/pointing")
-    """Folder of the frames, which are not made again, the checkpoint and figures.json."""
+    """Folder of the frames, which are not made again, checkpoints, and figures in MODEL.json."""
     task: Annotated[tuple[str, ...], TASK] = ("groups",)
     env: str = KITCHEN
     """Gymnasium ID of the environment, as in ttm evaluate."""
     vary: Annotated[tuple[str, ...], VARY] = ("1",)
     scenes: int = 5000
     """Initial states to look at, and to act in for some ticks; evaluations use others."""
+    vision_model: VisionModel = "efficientnet-b0"
+    """As in ttm train."""
     steps: int = 2500
     """Training steps, of 128 pairs of a frame and an instruction each."""
     seed: int = 0
@@ -163,7 +169,9 @@ class StudyPointingCommand:
         views = self._views(made | {"scenes": self.scenes})
         prepare_process()
         torch.manual_seed(self.seed)
-        pointer = Pointer(Policy(facts.spec, PRESETS["tiny"]), views)
+        model = None if self.vision_model == VisionConfig.model else self.vision_model
+        network = chosen_network(TrainOptions((), self.out, vision_model=model))
+        pointer = Pointer(Policy(facts.spec, network), views)
         list(track(pointer.learn(self.steps, self.seed), "learning to point", total=self.steps))
         figures: dict[str, Any] = {
             **made,
@@ -176,11 +184,12 @@ class StudyPointingCommand:
             "pairs": len(views.pairs),
             "found": pointer.measure(),
         }
-        save_checkpoint(self.out / "last.safetensors", pointer.policy, {"pointing": figures})
+        path = self.out / f"{self.vision_model}.safetensors"
+        save_checkpoint(path, pointer.policy, {"pointing": figures})
         table = Table(*figures["found"][0])
         for row in figures["found"]:
             table.add_row(*map(str, row.values()))
-        print_results(NOTES, table, figures=figures, json_path=self.out / "figures.json")
+        print_results(NOTES, table, figures=figures, json_path=path.with_suffix(".json"))
         return 0
 
     def _views(self, made: Mapping[str, Any]) -> Views:
