@@ -24,6 +24,7 @@ from ttm.policy.checkpoint import save_checkpoint
 from ttm.policy.config import VisionConfig, VisionModel
 from ttm.policy.cpu_training import quicker_on_cpu
 from ttm.policy.errors import UserError, options, require_at_least
+from ttm.policy.files import partial_path, publish_partial
 from ttm.policy.language import embed_instruction
 from ttm.policy.policy import Policy
 from ttm.policy.vision import CameraTokens
@@ -73,6 +74,11 @@ class Photographer:
 
     def __init__(self, environment: str, vary: Mapping[str, int]) -> None:
         self._env, self._vary = make_env(environment), vary
+        if not self._env.has_wrapper_attr("named_places"):
+            self._env.close()
+            raise UserError(
+                f"environment '{environment}' has no named_places; see ttm.sim.PolicyEnv"
+            )
         self._cameras = [
             camera.name for camera in self._env.get_wrapper_attr("policy_spec").cameras
         ]
@@ -160,30 +166,21 @@ class StudyPointingCommand:
         require_at_least(0, options(self, "seed"))
         facts = inspect_env(self.env)
         facts.require_expert()
+        vary, *others = facts.variants(self.vary)
+        if others:
+            raise UserError(f"--vary {' '.join(self.vary)} has several; name dimensions instead")
+        made: dict[str, Any] = {"env": self.env, "task": facts.choose(self.task), "vary": vary}
+        made |= {"scenes": self.scenes}
         self.out.mkdir(parents=True, exist_ok=True)
-        made = {
-            "env": self.env,
-            "task": facts.choose(self.task),
-            "vary": facts.variants(self.vary)[0],
-        }
-        views = self._views(made | {"scenes": self.scenes})
+        views = self._views(made)
         prepare_process()
         torch.manual_seed(self.seed)
         model = None if self.vision_model == VisionConfig.model else self.vision_model
         network = chosen_network(TrainOptions((), self.out, vision_model=model))
         pointer = Pointer(Policy(facts.spec, network), views)
         list(track(pointer.learn(self.steps, self.seed), "learning to point", total=self.steps))
-        figures: dict[str, Any] = {
-            **made,
-            "scenes": self.scenes,
-            "steps": self.steps,
-            "seed": self.seed,
-        }
-        figures |= {
-            "frames": len(views.frames),
-            "pairs": len(views.pairs),
-            "found": pointer.measure(),
-        }
+        figures = made | {"steps": self.steps, "seed": self.seed, "found": pointer.measure()}
+        figures |= {"frames": len(views.frames), "pairs": len(views.pairs)}
         path = self.out / f"{self.vision_model}.safetensors"
         save_checkpoint(path, pointer.policy, {"pointing": figures})
         table = Table(*figures["found"][0])
@@ -209,7 +206,9 @@ class StudyPointingCommand:
         with WorkerPool(Photographer, (self.env, levels), workers=self.workers) as pool:
             seen = dict(track(pool.run(jobs), "looking", total=len(jobs)))
         views = together([seen[i] for i in range(len(jobs))])
-        np.savez(path, made=key, **views._asdict())
+        with partial_path(path).open("wb") as file:
+            np.savez(file, made=key, **views._asdict())
+        publish_partial(path)
         return views
 
 

@@ -96,6 +96,14 @@ def test_vision_finds_the_side_that_is_named(
     assert command(tmp_path, steps=1).run() == 0
     with pytest.raises(UserError, match=r"has frames of .*; give another --out"):
         command(tmp_path, scenes=3).run()
+    made = {"frames.npz", "efficientnet-b0.safetensors", "efficientnet-b0.json"}
+    assert {path.name for path in tmp_path.iterdir()} == made
+
+    monkeypatch.delattr(SidesEnv, "named_places")
+    with pytest.raises(UserError, match=r"'test/Sides-v0' has no named_places; see ttm.sim.Pol"):
+        command(tmp_path / "other").run()
+    with pytest.raises(UserError, match=r"--vary camera=1: .* has no member variations"):
+        command(tmp_path, vary=("camera=1",)).run()
 
 
 def test_a_training_begins_with_its_vision_and_the_tokens_of_the_same_camera() -> None:
