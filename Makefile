@@ -20,8 +20,7 @@ test: install egl
 # The tests that compute with PyTorch, on the CPUs that its libraries can take this one for, so that no test
 # holds for one kind of CPU alone. OpenVINO cannot be told; see policy/openvino_engine.py. Threads wait passively,
 # as several processes share the cores: with two threads each, tests took five times as long otherwise.
-NUMERICAL := tests/policy tests/training/cloning tests/training/common tests/training/study \
-  tests/training/bench/test_drift.py tests/training/bench/test_sequence.py
+NUMERICAL := tests/policy tests/training/cloning tests/training/common tests/training/study
 CPUS := ATEN_CPU_CAPABILITY=default ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=SSE41 ONEDNN_MAX_CPU_ISA=AVX2 \
   ONEDNN_MAX_CPU_ISA=AVX512_CORE_AMX MKL_CBWR=COMPATIBLE
 THREADS := 1 2

@@ -264,8 +264,8 @@ class TrainOptions:
     vision_weights: Annotated[str, arg(metavar="{none,imagenet,shipped,FILE}")] = NO_WEIGHTS
     """Initial weights of vision: none (random), imagenet (downloaded once; those of efficientnet-lite0
     are the extra [lite0]), a file with a state dict of that network (.pth, .safetensors), or those
-    of a checkpoint of any robot: its file, or shipped. Unless they are a checkpoint's, tiny has the first
-    stages of EfficientNet-B0 at their full width."""
+    of a checkpoint of any robot: its file, or shipped, with the tokens of cameras that both have. Unless
+    they are a checkpoint's, tiny has the first stages of EfficientNet-B0 at their full width."""
     sight_tokens: int | None = None
     """Slots of the sight memory, which keeps what the first camera shows and will show no more, and finds it
     again: 6 is a good value, 0 is none. A new one needs --freeze-vision. Default: the checkpoint's with
