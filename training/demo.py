@@ -31,7 +31,12 @@ from ttm.sim.results import VIDEOS, Evaluation, Rate, TaskResult, load_evaluatio
 from ttm.sim.tasks.table import SKILL_NAMES, instructions_of
 from ttm.sim.workers import usable_cores
 from ttm.training.network import with_vision_kept
-from ttm.training.options import InputDropoutConfig, OptimizationConfig, TrainOptions
+from ttm.training.options import (
+    FrozenVisionConfig,
+    InputDropoutConfig,
+    OptimizationConfig,
+    TrainOptions,
+)
 from ttm.training.train import train
 
 FIRST_SEED = 5_000_000
@@ -42,7 +47,7 @@ MEMORY_TASK = "side_shown"
 PATIENCE = "{startup-timeout-s: 600, command-timeout-s: 600}"
 """How long the simulator waits for a policy, for `ttm robot --config`. The computer may be busy."""
 DEMO_INTRODUCTION = (
-    "A policy was trained on freshly recorded demonstrations, starting from the vision of {start}. It was "
+    "A policy was trained on freshly recorded demonstrations, with the vision of {start}. It was "
     "evaluated before and after on the same initial states, which no training has seen, and then drove the "
     "simulated robot over ROS 2."
 )
@@ -59,8 +64,8 @@ MEMORY_INTRODUCTION = (
 class DemoCommand:
     """Record demonstrations, train on them, evaluate before and after, drive over ROS 2.
 
-    The policy starts with the vision of the one that ships with the project. Its memory and its
-    action head start from random weights and have to learn the tasks. Then the policy that ships
+    The policy sees as the one that ships with the project. Its core and its action head start from
+    random weights and have to learn the tasks; it has no sight memory. Then the policy that ships
     does a memory task, live and with its memory erased. The demo takes less than 10 minutes on two
     free cores. OUT/report.html shows what it found, with videos.
 
@@ -128,7 +133,7 @@ class Demo:
         start = self.out / "start.safetensors"
         policy, info = load_checkpoint(self.checkpoint)
         torch.manual_seed(0)
-        save_checkpoint(start, with_vision_kept(policy, tokens=True), info)
+        save_checkpoint(start, with_vision_kept(policy, sight_tokens=0, tokens=True), info)
         before = self._evaluate("before", start)
         self._train(start)
         after = self._evaluate("after", self.trained)
@@ -194,7 +199,7 @@ class Demo:
     def _train(self, start: Path) -> None:
         steps, minutes = self.options.steps, self.options.minutes
         name = Path(self.checkpoint).name
-        finding = f"{steps} steps or {minutes:g} minutes, from the vision of {name}"
+        finding = f"{steps} steps or {minutes:g} minutes, with the vision of {name}"
         with self.steps.step("train", finding):
             options = TrainOptions(
                 data=(str(self.demonstrations),),
@@ -204,7 +209,7 @@ class Demo:
                 minutes=minutes,
                 optimization=OptimizationConfig(1e-3),  # core and action head have random weights
                 input_dropout=InputDropoutConfig(0.7),  # as in the training of the shipped policy
-                augment=False,
+                vision=FrozenVisionConfig(freeze_vision=True),
                 validations=4,
                 overwrite=True,
             )

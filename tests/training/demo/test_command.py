@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -20,9 +21,9 @@ from ttm.training.demo import Demo, DemoCommand, Steps
 
 @pytest.fixture
 def start(tmp_path: Path) -> Path:
-    """The checkpoint of an untrained policy that knows the words of the memory task."""
+    """An untrained policy that knows the memory task's words and has a sight memory, as the shipped one."""
     torch.manual_seed(3)
-    policy = Policy(SPEC, PRESETS["tiny"])
+    policy = Policy(SPEC, replace(PRESETS["tiny"], sight_tokens=2))
     words = np.random.default_rng(0).normal(0, 0.05, 384).astype(np.float32)
     policy.known_instructions = dict.fromkeys(instructions_of("side_shown"), words)
     save_checkpoint(tmp_path / "start.safetensors", policy, {})
