@@ -60,7 +60,7 @@ LAZY_IMPORTS: Mapping[str, str] = {
 LINES = {
     "ttm.policy": 7_940,
     "ttm.datasets": 8_947,
-    "ttm.sim": 8_301,
+    "ttm.sim": 8_303,
     "ttm.training": 12_860,
     "ttm_policy": 13_405,
 }
@@ -207,6 +207,13 @@ def test_policy_and_datasets_know_neither_simulator_nor_ros(package: str) -> Non
     for path in PACKAGES[package].rglob("*.py"):
         used = {name.split(".")[0] for name in imported_names(path)} & SIMULATION_AND_ROS
         assert not used, f"{path.relative_to(ROOT)} imports {used}"
+
+
+def test_the_simulator_alone_imports_mujoco() -> None:
+    """MuJoCo looks for a screen when it is imported, unless `ttm.sim` has told it not to before."""
+    importing = {m for m, path in modules().items() if "mujoco" in imported_names(path)}
+    assert importing
+    assert {module for module in importing if not module.startswith("ttm.sim.")} == set()
 
 
 def test_no_core_imports_another() -> None:

@@ -10,6 +10,8 @@ from ttm.sim.kitchen.objects import BOX, CAPSULE, CYLINDER, ELLIPSOID, HIDDEN_GR
 from ttm.sim.kitchen.rendering import no_rendering
 from ttm.sim.kitchen.spec import FRAME_PX
 
+Renderer = mujoco.Renderer
+"""For other packages, which do not import MuJoCo: it looks for a screen if it comes before `ttm.sim`."""
 MARGIN = 1e-3
 """The view is taken this much wider than it is, relatively, since the renderer rounds to float32."""
 OF_MODEL = (

@@ -16,7 +16,6 @@ from itertools import chain
 from typing import Annotated, Any, NamedTuple
 from unittest.mock import patch
 
-import mujoco
 import numpy as np
 from tyro.conf import arg
 
@@ -24,6 +23,7 @@ from ttm.policy.errors import options, require_at_least, require_some
 from ttm.sim.condition import Condition
 from ttm.sim.environment import Env, inspect_env, make_env, reset_options
 from ttm.sim.kitchen import fetch
+from ttm.sim.kitchen.cameras import Renderer
 from ttm.sim.kitchen.rendering import require_rendering
 from ttm.sim.kitchen.spec import FRAME_PX
 from ttm.sim.kitchen_env import KitchenEnv
@@ -75,7 +75,7 @@ def one_core() -> Iterator[bool]:
 @contextmanager
 def whole_scene(kitchen: KitchenEnv) -> Iterator[Frame]:
     """Yield a function that draws the whole scene at every call."""
-    renderer = mujoco.Renderer(kitchen.model, FRAME_PX, FRAME_PX)
+    renderer = Renderer(kitchen.model, FRAME_PX, FRAME_PX)
 
     def frame(camera: str) -> np.ndarray:
         renderer.update_scene(kitchen.data, camera)
