@@ -325,12 +325,12 @@ class CameraTokens(nn.Module):
         return summary + self.mlp(self.norm(summary))
 
     def logits(self, features: Tensor) -> Tensor:
-        """Return the logit of each cell in each token, (B, h * w, K), whose softmax are the weights."""
+        """Return the logit of each cell in each token, (B, h * w, K)."""
         return self.summarizer.logits(self._cells(features))
 
     def weights(self, features: Tensor) -> Tensor:
         """Return the weight of each cell in each token, (B, h * w, K)."""
-        return self.logits(features).softmax(dim=1)
+        return self.summarizer.weights(self._cells(features))
 
     def _cells(self, features: Tensor) -> Tensor:
         cells = features.flatten(2).transpose(1, 2)  # (B, h * w, C)
