@@ -23,7 +23,6 @@ from ttm.sim.actors import load_policy
 from ttm.sim.condition import Condition
 from ttm.sim.environment import (
     ALL_TASKS,
-    EACH,
     EXECUTED,
     HELD,
     WORDS,
@@ -99,12 +98,7 @@ class CollectCommand:
         facts = inspect_env(self.env)
         names = facts.choose(self.task)
         facts.require_expert()
-        varied, *others = facts.variants(self.vary)
-        if others:
-            raise UserError(
-                f"--vary {' '.join(self.vary)}: {EACH} is for ttm evaluate; name dimensions"
-            )
-        condition = Condition(self.gap, cue=self.cue, vary=varied)
+        condition = Condition(self.gap, cue=self.cue, vary=facts.variant(self.vary))
         if WORDS in condition.levels:
             raise UserError(f"--vary {WORDS}: paraphrases are kept for ttm evaluate; leave it out")
         require_memory_tasks(self.env, names, condition.needs_memory_task)

@@ -223,6 +223,15 @@ class EnvFacts:
         words = (" ".join(f"{name}={level}" for name, level in pairs) for pairs in ordered)
         return list(dict.fromkeys(words))
 
+    def variant(self, texts: Sequence[str]) -> str:
+        """Return the one variation that the texts ask for. Raises `UserError` also if it is several."""
+        varied, *others = self.variants(texts)
+        if others:
+            raise UserError(
+                f"--vary {' '.join(texts)}: {EACH} is for ttm evaluate; name dimensions"
+            )
+        return varied
+
     def require_expert(self) -> None:
         """Raise `UserError` if the environment has no expert."""
         if not self.has_expert:

@@ -60,7 +60,7 @@ LAZY_IMPORTS: Mapping[str, str] = {
 LINES = {
     "ttm.policy": 7_940,
     "ttm.datasets": 8_947,
-    "ttm.sim": 8_303,
+    "ttm.sim": 8_306,
     "ttm.training": 12_860,
     "ttm_policy": 13_405,
 }

@@ -104,7 +104,7 @@ Each command explains itself: ttm train --help, ttm bench --help, ttm study seed
 ttm --version prints the version.
 """
 
-TRAINS = ("train", "demo", "study suite", "study figure6", "study mikasa")
+TRAINS = ("train", "demo", "study suite", "study pointing", "study figure6", "study mikasa")
 """Commands that train, whose settings of PyTorch count when it is imported."""
 WRITTEN = ("out", "target", "json", "plot", "sheet", "video")  # fields that say where to write
 NO_SPACE = (ENOSPC, EDQUOT, EFBIG, EROFS)  # a disk takes no more, for which one line is enough

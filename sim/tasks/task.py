@@ -81,7 +81,7 @@ class Task(ABC):
         return tuple(dict.fromkeys(self.instruction(goal) for goal in self.goals))
 
     def places(self, world: KitchenWorld, goal: str) -> list[np.ndarray]:
-        """Return where each thing that a goal names is, (3,) m in the world. None by default."""
+        """Return where each thing that a goal names is, (3,) m in the world. Nothing by default."""
         return []
 
     @staticmethod  # noqa: B027  (optional)

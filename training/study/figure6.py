@@ -17,7 +17,7 @@ from ttm.datasets.console import TitledTable
 from ttm.datasets.description import NONE, Choices
 from ttm.policy.config import VisionModel
 from ttm.policy.cores.core import CoreConfig
-from ttm.policy.errors import UserError, options, require_at_least, require_some
+from ttm.policy.errors import options, require_at_least, require_some
 from ttm.policy.policy import Policy
 from ttm.sim.condition import Condition
 from ttm.sim.environment import inspect_env
@@ -178,9 +178,7 @@ class Figure6Runner(StudyRunner):
     def __init__(self, options: StudyFigure6Command) -> None:
         """Raise `UserError` if tasks or variation are wrong, before anything is made."""
         facts = inspect_env(options.env)
-        vary, *others = facts.variants(options.vary)
-        if others:
-            raise UserError(f"--vary {' '.join(options.vary)} has several; name dimensions instead")
+        vary = facts.variant(options.vary)
         plain = options.train_options(RunFolder(options.out), options.variants[0], 0).plain()
         settings = {name: value for name, value in plain.items() if name not in NOT_SHARED}
         settings |= {name: getattr(options, name) for name in ("camera", "env")}

@@ -53,8 +53,10 @@ NOTES = """\
 In parentheses: Wilson's 95 % interval over the episodes, which does not say how much another training
 of the same core would differ. p: McNemar's exact test of the successes against the core without memory,
 on the same episodes. ticks: mean length of an episode, failed ones included. s: seconds of training. Drawn
-actions help a policy out of going round in circles. made: episodes in which the agent stepped to one of the
-two objects; right choices: portion of these in which it was the matching one, 50 % for a guess."""
+actions help a policy out of going round in circles."""
+OF_CHOICES = """
+made: episodes in which the agent stepped to one of the two objects; right choices: portion of these in
+which it was the matching one, 50 % for a guess."""
 
 COMMON = {"process_size": 1, "num_layers": 2, "num_heads": 4, "window": 16, "bottleneck": 16}
 """Sizes of every core that has such fields: about two blocks, and one token a tick."""
@@ -267,7 +269,7 @@ class StudyMinigridCommand(Level):
         print_results(
             self.heading(shown),
             *(self.table(results, way) for way in WAYS),
-            NOTES,
+            NOTES + OF_CHOICES * self.is_memory,
             figures={
                 "settings": settings,
                 "expert": expert,

@@ -1,17 +1,18 @@
 """`ttm study pointing`: vision learns to find what an instruction names, before a policy learns to act on it.
 
-Actions say little of what a word looks like: policies that saw 5,000 demonstrations of 17 objects took the
-named one hardly more often than by chance. Where a simulator says what it shows, some minutes are enough.
-It is privileged information, for training alone: a policy with this vision gets frames and words as ever.
+A policy that learns from actions alone may learn to grasp long before it learns which object is meant. Here a
+simulator says where in the image that is. This is privileged information, and for training alone: a policy
+with this vision gets frames and words as ever.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
+from zipfile import BadZipFile
 
 import numpy as np
 import torch
@@ -20,14 +21,17 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ttm.datasets.console import track
+from ttm.datasets.windows import reduced_spec, resized_frames
 from ttm.policy.checkpoint import save_checkpoint
 from ttm.policy.config import VisionConfig, VisionModel
 from ttm.policy.cpu_training import quicker_on_cpu
-from ttm.policy.errors import UserError, options, require_at_least
+from ttm.policy.errors import UserError, first_line, options, require_at_least
 from ttm.policy.files import partial_path, publish_partial
 from ttm.policy.language import embed_instruction
 from ttm.policy.policy import Policy
+from ttm.policy.spec import CameraSpec
 from ttm.policy.vision import CameraTokens
+from ttm.sim.condition import Condition
 from ttm.sim.environment import expert_of, inspect_env, make_env, reset_options
 from ttm.sim.shipped import FIRST_DEMONSTRATION_SEED, KITCHEN
 from ttm.sim.workers import TASK, VARY, WorkerPool
@@ -55,9 +59,7 @@ class Views(NamedTuple):
 
     frames: Any  # (frames, cameras, H, W, 3) uint8
     pairs: Any  # (pairs, 2) int64: a frame and a text
-    places: (
-        Any  # (pairs, cameras, NAMES, 3) float32, as `PolicyEnv.named_places` gives it, NaN if not
-    )
+    places: Any  # (pairs, cameras, NAMES, 3) float32, see `PolicyEnv.named_places`
     texts: Any  # the instructions
 
 
@@ -70,18 +72,18 @@ class SceneJob(NamedTuple):
 
 
 class Photographer:
-    """Looks at scenes with one environment. vary: what varies, with levels."""
+    """Looks at scenes with one environment. vary: what varies, with levels; cameras: the frames to take."""
 
-    def __init__(self, environment: str, vary: Mapping[str, int]) -> None:
+    def __init__(
+        self, environment: str, vary: Mapping[str, int], cameras: Sequence[CameraSpec]
+    ) -> None:
         self._env, self._vary = make_env(environment), vary
         if not self._env.has_wrapper_attr("named_places"):
             self._env.close()
             raise UserError(
                 f"environment '{environment}' has no named_places; see ttm.sim.PolicyEnv"
             )
-        self._cameras = [
-            camera.name for camera in self._env.get_wrapper_attr("policy_spec").cameras
-        ]
+        self._cameras = cameras
 
     def run(self, job: SceneJob) -> Views:
         """Return views of a scene while the expert acts in it."""
@@ -101,13 +103,14 @@ class Photographer:
         self._env.close()
 
     def _look(self, observation: Mapping[str, Any], rng: np.random.Generator, found: Views) -> None:
-        found.frames.append(np.stack([observation[camera] for camera in self._cameras]))
+        frames = [resized_frames(observation[each.name][None], each) for each in self._cameras]
+        found.frames.append(np.concatenate(frames))
         for of_task in self._env.get_wrapper_attr("named_places")().values():
             places = {}
             for text, seen in of_task.items():
                 each = np.full((len(self._cameras), len(NAMES), 3), np.nan, np.float32)
                 for row, camera in zip(each, self._cameras, strict=True):
-                    row[: len(seen[camera])] = seen[camera][: len(NAMES)]
+                    row[: len(seen[camera.name])] = seen[camera.name][: len(NAMES)]
                 names = max(map(len, seen.values()))
                 if names and np.isfinite(each[:, :names]).any(axis=(0, 2)).all():
                     places[text] = each
@@ -152,7 +155,7 @@ class StudyPointingCommand:
     scenes: int = 5000
     """Initial states to look at, and to act in for some ticks; evaluations use others."""
     vision_model: VisionModel = "efficientnet-b0"
-    """As in ttm train."""
+    """The network: efficientnet-b0 as in the preset tiny, half as wide; others as in ttm train."""
     steps: int = 2500
     """Training steps, of 128 pairs of a frame and an instruction each."""
     seed: int = 0
@@ -166,18 +169,18 @@ class StudyPointingCommand:
         require_at_least(0, options(self, "seed"))
         facts = inspect_env(self.env)
         facts.require_expert()
-        vary, *others = facts.variants(self.vary)
-        if others:
-            raise UserError(f"--vary {' '.join(self.vary)} has several; name dimensions instead")
-        made: dict[str, Any] = {"env": self.env, "task": facts.choose(self.task), "vary": vary}
-        made |= {"scenes": self.scenes}
-        self.out.mkdir(parents=True, exist_ok=True)
-        views = self._views(made)
-        prepare_process()
-        torch.manual_seed(self.seed)
+        made: dict[str, Any] = {"env": self.env, "task": facts.choose(self.task)}
+        made |= {"vary": facts.variant(self.vary), "scenes": self.scenes}
         model = None if self.vision_model == VisionConfig.model else self.vision_model
         network = chosen_network(TrainOptions((), self.out, vision_model=model))
-        pointer = Pointer(Policy(facts.spec, network), views)
+        spec = reduced_spec(facts.spec, network.image_size)  # as ttm train does
+        if len({(camera.height, camera.width) for camera in spec.cameras}) != 1:
+            raise UserError(f"environment '{self.env}' has no cameras, or of several sizes")
+        self.out.mkdir(parents=True, exist_ok=True)
+        views = self._views(made, spec.cameras)
+        prepare_process()
+        torch.manual_seed(self.seed)
+        pointer = Pointer(Policy(spec, network), views)
         list(track(pointer.learn(self.steps, self.seed), "learning to point", total=self.steps))
         figures = made | {"steps": self.steps, "seed": self.seed, "found": pointer.measure()}
         figures |= {"frames": len(views.frames), "pairs": len(views.pairs)}
@@ -189,21 +192,26 @@ class StudyPointingCommand:
         print_results(NOTES, table, figures=figures, json_path=path.with_suffix(".json"))
         return 0
 
-    def _views(self, made: Mapping[str, Any]) -> Views:
+    def _views(self, made: Mapping[str, Any], cameras: Sequence[CameraSpec]) -> Views:
         """Return the views in OUT, or take them. made: what they depend on."""
         path, key = self.out / "frames.npz", json.dumps(made)
         if path.exists():
-            kept = np.load(path)
+            try:
+                kept = dict(np.load(path))
+                views = Views(*(kept[name] for name in Views._fields))
+            except (BadZipFile, ValueError, KeyError, EOFError, OSError) as error:
+                why = f"{path} is damaged ({first_line(error)}); delete it, and its frames are made again"
+                raise UserError(why) from error
             if str(kept["made"]) != key:
                 raise UserError(f"{path} has frames of {kept['made']}; give another --out")
-            return Views(*(kept[name] for name in Views._fields))
-        tasks, vary = made["task"], dict(level.split("=") for level in made["vary"].split())
-        levels = {name: int(level) for name, level in vary.items()}
+            return views
+        tasks, levels = made["task"], Condition(vary=made["vary"]).levels
         jobs = [
             SceneJob(tasks[i % len(tasks)], FIRST_DEMONSTRATION_SEED + i)
             for i in range(self.scenes)
         ]
-        with WorkerPool(Photographer, (self.env, levels), workers=self.workers) as pool:
+        arguments = (self.env, levels, cameras)
+        with WorkerPool(Photographer, arguments, workers=self.workers) as pool:
             seen = dict(track(pool.run(jobs), "looking", total=len(jobs)))
         views = together([seen[i] for i in range(len(jobs))])
         with partial_path(path).open("wb") as file:

@@ -86,7 +86,8 @@ def test_a_baseline_without_core_learns_through_another_vision_network(command: 
         vision_weights=str(training.out / "last.safetensors"),
         core_options=(),
     )
-    seen = {n: x for n, x in policy.state_dict().items() if n.startswith("vision.")}
+    taken = ("vision.", "camera_tokens.")
+    seen = {n: x for n, x in policy.state_dict().items() if n.startswith(taken)}
     found = assembled(again, Console(quiet=True)).policy.state_dict()
     assert all(torch.equal(found[name], value) for name, value in seen.items())
 

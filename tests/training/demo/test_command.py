@@ -59,6 +59,7 @@ def test_demo_goes_all_the_way(
     load_checkpoint(out / "trained" / "best.safetensors")
     given, begun = load_checkpoint(start)[0], load_checkpoint(out / "start.safetensors")[0]
     assert all(map(torch.equal, given.vision.parameters(), begun.vision.parameters()))
+    assert begun.sight is None, "a new one would need a lesson of minutes"
     assert not torch.equal(given.core.unit.read.position, begun.core.unit.read.position)
     for when in ("before", "after"):
         assert {result.episodes for result in load_evaluation(out / when).tasks.values()} == {1}

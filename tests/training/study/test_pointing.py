@@ -15,7 +15,7 @@ import torch
 from ttm.policy import ActionPart, CameraSpec, Policy, PolicySpec, UserError
 from ttm.policy.policy import PRESETS
 from ttm.training.network import see_as
-from ttm.training.study.pointing import StudyPointingCommand
+from ttm.training.study.pointing import Pointer, StudyPointingCommand, Views
 
 RED, BLUE = (200, 30, 30), (30, 30, 200)
 SPEC = PolicySpec(
@@ -24,7 +24,7 @@ SPEC = PolicySpec(
 
 
 class SidesEnv(gymnasium.Env[dict[str, np.ndarray], np.ndarray]):
-    """A red and a blue side, half a metre ahead, in a frame of which vision makes 4 x 4 cells."""
+    """A red and a blue side, half a metre ahead, in frames of 4 x 4 cells; a door out of view."""
 
     metadata = {"render_modes": ["rgb_array"]}  # noqa: RUF012  (Gymnasium's own attribute)
     policy_spec = SPEC
@@ -63,7 +63,9 @@ class SidesEnv(gymnasium.Env[dict[str, np.ndarray], np.ndarray]):
         """Return the middle of each side."""
         red, blue = (0.1, 0.9) if self.red_left else (0.9, 0.1)
         x = dict(zip(self.tasks["touch"], (red, blue), strict=True))
-        return {"touch": {text: {"above": np.array([[x[text], 0.5, 0.5]])} for text in x}}
+        found = {text: {"above": np.array([[x[text], 0.5, 0.5]])} for text in x}
+        behind = np.array([[red, 0.5, 0.5], [np.nan] * 3])
+        return {"touch": found | {"touch the red side beside the door": {"above": behind}}}
 
     def _observe(self) -> dict[str, np.ndarray]:
         frame = self.np_random.integers(0, 20, (32, 32, 3)).astype(np.uint8)
@@ -92,6 +94,9 @@ def test_vision_finds_the_side_that_is_named(
     assert float(row["error in distance"].rstrip("%")) < 20
     assert "first" in capsys.readouterr().out
 
+    texts = np.load(tmp_path / "frames.npz")["texts"].tolist()
+    assert texts == ["touch the blue side", "touch the red side"], "the door is in no view"
+
     monkeypatch.setattr(SidesEnv, "reset", None)  # the frames are there
     assert command(tmp_path, steps=1).run() == 0
     with pytest.raises(UserError, match=r"has frames of .*; give another --out"):
@@ -99,11 +104,32 @@ def test_vision_finds_the_side_that_is_named(
     made = {"frames.npz", "efficientnet-b0.safetensors", "efficientnet-b0.json"}
     assert {path.name for path in tmp_path.iterdir()} == made
 
+    (tmp_path / "frames.npz").write_bytes((tmp_path / "frames.npz").read_bytes()[:5000])
+    with pytest.raises(UserError, match=r"frames.npz is damaged .*; delete it"):
+        command(tmp_path).run()
+
     monkeypatch.delattr(SidesEnv, "named_places")
     with pytest.raises(UserError, match=r"'test/Sides-v0' has no named_places; see ttm.sim.Pol"):
         command(tmp_path / "other").run()
     with pytest.raises(UserError, match=r"--vary camera=1: .* has no member variations"):
         command(tmp_path, vary=("camera=1",)).run()
+
+
+def test_what_is_named_moves_with_the_frame() -> None:
+    """A frame is moved to the right and down, and the target with it, by the same portion."""
+    frames = np.random.default_rng(0).integers(0, 255, (20, 1, 32, 32, 3)).astype(np.uint8)
+    places = np.full((2, 1, 2, 3), 0.5, np.float32)
+    views = Views(frames, np.array([(0, 0), (19, 0)]), places, np.array(["touch the red side"]))
+    torch.manual_seed(0)
+    pointer, seen = Pointer(Policy(SPEC, PRESETS["tiny"]), views), list[torch.Tensor]()
+    pointer.vision.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
+    targets = [
+        pointer._see(np.array([(0, 0)]), *by)[1].unflatten(2, (4, 4)) for by in ((0, 0), (3, 2))
+    ]
+    assert torch.equal(seen[1][..., 2:, 3:], seen[0][..., :-2, :-3])
+    for dim, pixels in ((2, 2), (3, 3)):
+        middle = [(x.sum(5 - dim)[0, 0] * torch.arange(4)).sum().item() for x in targets]
+        assert middle[1] - middle[0] == pytest.approx(pixels / 8, abs=0.1)
 
 
 def test_a_training_begins_with_its_vision_and_the_tokens_of_the_same_camera() -> None:
