@@ -171,11 +171,11 @@ RECALL = ("recall", "recall_ratio")
 
 
 class RecallLoss(nn.Module):
-    """Predict the targets of `RecallTargets` from the mean of a core's output tokens, by an MLP.
+    """Predict targets from the mean of a core's output tokens, by an MLP.
 
-    This loss, which is ours, rewards the memory at every tick for what it keeps, without labels, where
-    behaviour cloning does so only at the few ticks whose action depends on the past. It teaches neither
-    counts nor orders. Checkpoints do not hold its network.
+    With `RecallTargets` this loss, which is ours, rewards the memory at every tick for what it keeps,
+    without labels, where behaviour cloning does so only at the few ticks whose action depends on the past.
+    It teaches neither counts nor orders. Checkpoints do not hold its network.
     """
 
     def __init__(self, width: int, size: int, weight: float) -> None:
@@ -242,6 +242,30 @@ class RecallTargets:
             targets, before = codes.gather(1, farthest) - codes, stands.roll(1, dims=1)
             first = torch.arange(ticks.shape[1]) == 0
         return targets.masked_fill(((before != stands) | first).unsqueeze(-1), float("nan"))
+
+
+PAST_TICKS = 16
+"""How far back `PastActions` asks."""
+
+
+class PastActions:
+    """The targets of past-action prediction: the actions of the last `PAST_TICKS` ticks, normalised.
+
+    Torne et al. 2025, "Learning Long-Context Diffusion Policies via Past-Token Prediction". Before the first
+    tick stands its own action.
+    """
+
+    def __init__(self, actions: Tensor, lengths: Sequence[int]) -> None:
+        """actions: (num_ticks, A), of episodes of these lengths one after another."""
+        self._actions, counts = actions, torch.tensor(lengths)
+        self._first = torch.repeat_interleave(counts.cumsum(0) - counts, counts)
+        self.size = PAST_TICKS * actions.shape[1]
+
+    def at(self, ticks: Tensor, *, whole_past: bool = False) -> Tensor:
+        """Return the targets of windows of dataset ticks (B, T), (B, T, size); see `RecallTargets.at`."""
+        first = self._first[ticks] if whole_past else ticks[:, :1]
+        before = ticks.unsqueeze(-1) - torch.arange(1, PAST_TICKS + 1)
+        return self._actions[before.maximum(first.unsqueeze(-1))].flatten(2)
 
 
 ROWS_AT_ONCE = 1024

@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from itertools import product
 from pathlib import Path
-from typing import Annotated, Any, cast
+from typing import Annotated, Any, Literal, cast
 
 import numpy as np
 import torch
@@ -551,6 +551,8 @@ class StudySuiteCommand:
     """Peak learning rate. Default: that of ttm train --init."""
     recall_weight: float = 2.0
     """Weight of the recall loss, as in ttm train."""
+    recall: Literal["sights", "actions"] = "sights"
+    """What it asks for, as in ttm train."""
     weigh_starts: float = LossConfig.weigh_starts
     """Weight of the first ticks after a stand-still, as in ttm train."""
     previous_action_dropout: float = InputDropoutConfig.previous_action_dropout
@@ -600,6 +602,7 @@ class StudySuiteCommand:
             loss=LossConfig(
                 weigh_starts=self.weigh_starts,
                 recall_weight=self.recall_weight,
+                recall=self.recall,
             ),
             validations=4,  # the policy after the last step counts
             seed=seed,
