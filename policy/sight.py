@@ -84,6 +84,12 @@ class SightMemory(nn.Module):
         layers = (self.of_cell, self.of_position, self.of_frame, self.select)
         return [each for layer in layers for each in layer.parameters()]
 
+    def take_lesson(self, other: SightMemory) -> None:
+        """Keep from now on what `other` has learned to keep."""
+        mine = (*self.selector(), self.offset, self.scale)
+        for to, value in zip(mine, (*other.selector(), other.offset, other.scale), strict=True):
+            to.data.copy_(value)
+
     @property
     def is_new(self) -> bool:
         """Whether it has not learned yet what to keep; then it keeps nothing."""

@@ -41,6 +41,7 @@ from ttm.policy.errors import (
 )
 from ttm.policy.files import write_atomically, write_json
 from ttm.policy.policy import Policy
+from ttm.policy.sight import SightMemory
 from ttm.policy.spec import checkpoint_path
 from ttm.sim.condition import LIVE, NOISE, PROBE_DESCRIPTIONS, Condition, ProbeName, conditions_of
 from ttm.sim.environment import inspect_env, require_memory_tasks
@@ -710,6 +711,17 @@ class SuiteRunner(StudyRunner):
                 trainers[variant.label] = assembled(wanted, quiet, self._cache)
         return trainers
 
+    def _lesson(self, seed: int, sight: int) -> SightMemory | None:
+        """Return a memory of another training of the seed, which learned to keep what one would here, too."""
+        for folder in run_folders(self._options.out):
+            facts = folder.facts
+            if (facts["seed"], facts["sight_tokens"]) == (
+                seed,
+                sight,
+            ) and folder.checkpoint.exists():
+                return load_checkpoint(folder.checkpoint)[0].sight
+        return None
+
     def _begin(self, folder: RunFolder, variant: Variant, seed: int) -> dict[str, Any]:
         """Write first weights; return the facts."""
         steps, cost = self._options.steps, self._cost.get(variant.label)
@@ -717,6 +729,8 @@ class SuiteRunner(StudyRunner):
             steps = cost.steps(self._options.minutes or 0)
         config = self._core(variant)
         policy = first_policy(self._seen, config, self._sources, seed, variant.sight)
+        if policy.sight is not None and (known := self._lesson(seed, variant.sight)) is not None:
+            policy.sight.take_lesson(known)
         save_checkpoint(folder.start, policy, {"seed": seed, "core": variant.label})
         return {
             "parameters": variant.num_parameters(config, self._seen),

@@ -15,6 +15,7 @@ import torch
 from ttm.policy import UserError, load_checkpoint
 from ttm.sim import Evaluation
 from ttm.sim.condition import Condition
+from ttm.training import train
 from ttm.training.frozen_vision import MapStore
 from ttm.training.study import suite as pieces
 from ttm.training.study.suite import Cost, RunFolder, StudySuiteCommand, collect_figures
@@ -128,6 +129,24 @@ def test_equal_time_of_the_cpu_gives_each_core_its_steps(
     assert (figures.settings["steps"], figures.settings["minutes"]) == (None, 0.5)
     with pytest.raises(UserError, match="in which no step fits; give more"):
         Cost(10, 25, 1).steps(0.5)
+
+
+def test_memories_of_a_seed_learn_what_to_keep_once(
+    options: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    part = {"gap": (1,), "probe": ("live",), "episodes": 1}
+    row = "lstm sight_tokens=6"
+    assert options(**part, core=(row,)).run() == 0
+    own = weights(options().out, "lstm_sight_tokens=6")
+    learn, learned = train._learn_memory, list[float]()
+    monkeypatch.setattr(
+        train, "_learn_memory", lambda *given: learned.append(learn(*given)) or learned[-1]
+    )
+    wanted = replace(options(**part, core=(OURS, row)), out=options().out / "both")
+    assert wanted.run() == 0
+    assert len(learned) == 1
+    shared = weights(wanted.out, "lstm_sight_tokens=6")
+    assert [name for name, value in own.items() if not torch.equal(value, shared[name])] == []
 
 
 def test_ctrl_c_in_an_evaluation_loses_that_one_alone(
