@@ -253,8 +253,12 @@ def measured_costs(trainers: Mapping[str, Trainer], rounds: int) -> dict[str, Co
         taken[name].append(time.process_time() - begun)
     steps = {name: np.array(each[WARM_UP:]) for name, each in taken.items()}
     lstm = steps[REFERENCE]
+    lessons = [each.memory_s for each in trainers.values() if each.memory_s]  # the same for all
+    lesson_s = float(np.median(lessons)) if lessons else 0.0
     return {
-        name: Cost(float(np.median(of)), trainers[name].memory_s, float(np.median(of / lstm)))
+        name: Cost(
+            float(np.median(of)), trainers[name].memory_s and lesson_s, float(np.median(of / lstm))
+        )
         for name, of in steps.items()
     }
 
