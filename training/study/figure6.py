@@ -125,8 +125,8 @@ class StudyFigure6Command:
     """CPU cores: threads of a training, and processes that share the episodes of an evaluation."""
     out: Path = Path("runs/figure6")
     """Folder of trainings, evaluations and figures.json."""
-    figures: tuple[Path, ...] = ()
-    """Make nothing, and report the figures of these files together: each the figures.json of a study."""
+    figures: Path | None = None
+    """Make nothing, and report this file, the figures.json of a study."""
     plot: Path | None = None
     """Also draw the rates to this file, an SVG."""
 

@@ -18,6 +18,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from itertools import product
 from pathlib import Path
+from statistics import median
 from typing import Annotated, Any, Literal, cast
 
 import numpy as np
@@ -76,7 +77,6 @@ from ttm.training.study.suite_report import (
     Figures,
     Report,
     Training,
-    merged_figures,
     read_figures,
 )
 from ttm.training.train import assembled, train
@@ -253,12 +253,9 @@ def measured_costs(trainers: Mapping[str, Trainer], rounds: int) -> dict[str, Co
         taken[name].append(time.process_time() - begun)
     steps = {name: np.array(each[WARM_UP:]) for name, each in taken.items()}
     lstm = steps[REFERENCE]
-    lessons = [each.memory_s for each in trainers.values() if each.memory_s]  # the same for all
-    lesson_s = float(np.median(lessons)) if lessons else 0.0
+    lesson_s = median([each.memory_s for each in trainers.values() if each.memory_s] or [0.0])
     return {
-        name: Cost(
-            float(np.median(of)), trainers[name].memory_s and lesson_s, float(np.median(of / lstm))
-        )
+        name: Cost(median(of), trainers[name].memory_s and lesson_s, median(of / lstm))
         for name, of in steps.items()
     }
 
@@ -490,8 +487,8 @@ class StudyRunner:
 
 def run_in_pieces(options: Any, runner: Callable[[Any], StudyRunner], kind: type[Report]) -> int:
     """Make what is missing, print and write the report, and return the exit code."""
-    if options.figures:
-        figures = merged_figures([read_figures(path) for path in options.figures])
+    if options.figures is not None:
+        figures = read_figures(options.figures)
     else:
         if options.data and (code := runner(options).make_all()):
             return code
@@ -578,9 +575,8 @@ class StudySuiteCommand:
     """CPU cores: threads of a training, and processes that share the episodes of an evaluation."""
     out: Path = Path("runs/suite")
     """Folder of trainings, evaluations and report."""
-    figures: tuple[Path, ...] = ()
-    """Make nothing, and report the figures of these files together: each the figures.json of a study, such
-    as one for each task."""
+    figures: Path | None = None
+    """Make nothing, and report this file, the figures.json of a study."""
     plot: Path | None = None
     """Also draw the choices over the gap to this file, an SVG."""
 
@@ -605,9 +601,7 @@ class StudySuiteCommand:
             optimization=OptimizationConfig(learning_rate=self.learning_rate),
             input_dropout=InputDropoutConfig(self.previous_action_dropout),
             loss=LossConfig(
-                weigh_starts=self.weigh_starts,
-                recall_weight=self.recall_weight,
-                recall=self.recall,
+                weigh_starts=self.weigh_starts, recall_weight=self.recall_weight, recall=self.recall
             ),
             validations=4,  # the policy after the last step counts
             seed=seed,
@@ -717,14 +711,10 @@ class SuiteRunner(StudyRunner):
 
     def _lesson(self, seed: int, sight: int) -> SightMemory | None:
         """Return a memory of another training of the seed, which learned to keep what one would here, too."""
-        for folder in run_folders(self._options.out):
-            facts = folder.facts
-            if (facts["seed"], facts["sight_tokens"]) == (
-                seed,
-                sight,
-            ) and folder.checkpoint.exists():
-                return load_checkpoint(folder.checkpoint)[0].sight
-        return None
+        known = (each for each in run_folders(self._options.out) if each.checkpoint.exists())
+        like = {"seed": seed, "sight_tokens": sight}.items()
+        found = [each.checkpoint for each in known if like <= each.facts.items()]
+        return load_checkpoint(found[0])[0].sight if found else None
 
     def _begin(self, folder: RunFolder, variant: Variant, seed: int) -> dict[str, Any]:
         """Write first weights; return the facts."""

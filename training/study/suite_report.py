@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise, product
@@ -95,27 +94,6 @@ def read_figures(path: Path) -> Figures:
         raise UserError(
             f"{path}: no figures of this study ({error}); give a figures.json that it wrote"
         ) from error
-
-
-def merged_figures(several: Sequence[Figures]) -> Figures:
-    """Return the figures of several studies as those of one, such as studies of one task each.
-
-    A setting in which they differ becomes the list of its values. Raises `UserError` if two of them
-    hold the same evaluation.
-    """
-    choices = [each for figures in several for each in figures.choices]
-    keys = Counter((each.variant, each.seed, each.task, each.gap, each.probe) for each in choices)
-    for (variant, seed, task, gap, probe), number in keys.items():
-        if number > 1:
-            raise UserError(
-                f"two studies hold {variant}, seed {seed}, in {task} at a gap of {gap} ({probe})"
-            )
-    settings: dict[str, Any] = {}
-    for name in dict.fromkeys(name for figures in several for name in figures.settings):
-        values = [figures.settings.get(name) for figures in several]
-        found = [value for place, value in enumerate(values) if value not in values[:place]]
-        settings[name] = found[0] if len(found) == 1 else found
-    return Figures(settings, [each for figures in several for each in figures.trainings], choices)
 
 
 def pooled(choices: Iterable[Choices], *, donor: bool = False) -> Rate:

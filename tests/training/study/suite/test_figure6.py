@@ -164,7 +164,7 @@ def test_a_study_evaluates_all_rows_on_the_same_states(
         replace(wanted, steps=3).run()
     with pytest.raises(UserError, match=r"--vision-weights is .'shipped'.* made with .'none"):
         replace(wanted, vision_weights=("shipped", "none")).run()
-    assert replace(wanted, figures=(wanted.out / "figures.json",), out=tmp_path / "no").run() == 0
+    assert replace(wanted, figures=wanted.out / "figures.json", out=tmp_path / "no").run() == 0
     assert capsys.readouterr().out == printed
     tables = Figure6Report(read_figures(wanted.out / "figures.json")).tables()
     assert len(tables) == 2 * 3 + 1

@@ -12,7 +12,6 @@ from generated import ROOT
 from rich.console import Console
 
 from ttm.datasets.console import TitledTable
-from ttm.policy import UserError
 from ttm.sim.results import wilson_interval
 from ttm.training.study.suite import StudySuiteCommand
 from ttm.training.study.suite_report import (
@@ -21,7 +20,6 @@ from ttm.training.study.suite_report import (
     Report,
     Training,
     holm,
-    merged_figures,
     paired_difference,
     read_figures,
 )
@@ -141,30 +139,6 @@ def test_costs_of_the_cpu_are_told_where_they_are_known() -> None:
     assert by_core["ours"][-3:] == ["8.5", "0.250", "1.250"]
 
 
-def test_studies_of_one_task_each_are_reported_together() -> None:
-    """As one study of both tasks; their trainings may differ in steps."""
-    others = [replace(training, steps=90) for training in TRAININGS]
-    parts = [
-        replace(FIGURES, choices=[each for each in CHOICES if each.task == "count"]),
-        Figures(
-            {**FIGURES.settings, "steps": 90},
-            others,
-            [each for each in CHOICES if each.task == "shell"],
-        ),
-    ]
-    report, whole = Report(merged_figures(parts)), Report(FIGURES)
-    assert list(map(rows, report.tables()[:-1])) == list(map(rows, whole.tables()[:-1]))
-    assert "6 trainings of 60 to 90 steps of 16 episodes" in report.heading()
-    costs = rows(report.tables()[-1])[0]
-    assert costs[:5] == ["ours", "100", "200", "4", "60 to 90"]
-    assert costs[5:7] == ["3.0", f"{180 / 75:.2f}"]
-
-
-def test_the_same_evaluation_in_two_studies_is_told() -> None:
-    with pytest.raises(UserError, match=r"hold ours, seed 0, in count at a gap of 15 \(live\)"):
-        merged_figures([FIGURES, FIGURES])
-
-
 def test_figures_can_be_read_again(tmp_path: Path) -> None:
     path = tmp_path / "figures.json"
     path.write_text(FIGURES.to_json())
@@ -185,7 +159,7 @@ def test_table_and_plot_are_drawn_again_without_the_folder(
     figures, plot = finished.out / "figures.json", tmp_path / "suite.svg"
     assert replace(finished, data=(), plot=tmp_path / "first.svg").run() == 0
     first = capsys.readouterr().out
-    again = replace(finished, figures=(figures,), plot=plot, out=tmp_path / "nothing")
+    again = replace(finished, figures=figures, plot=plot, out=tmp_path / "nothing")
     assert again.run() == 0
     assert capsys.readouterr().out == first
     assert plot.read_text() == (tmp_path / "first.svg").read_text()
@@ -200,14 +174,14 @@ RESULTS = ROOT / "training" / "study" / "results" / "suite"
 @pytest.mark.parametrize(
     ("name", "heading", "row"),
     [
-        ("content.json", "all tasks", ("lstm", "1", "22/60 37 (26 to 49)*")),
+        ("cores.json", "all tasks", ("lstm", "1", "68/200 34 (28 to 41)")),
         ("cue_left_on.json", "take_back", ("none", "1", "99/100 99 (95 to 100)")),
     ],
 )
 def test_the_tables_have_the_rates_of_each_core(
     name: str, heading: str, row: tuple[str, ...]
 ) -> None:
-    report = Report(merged_figures([read_figures(RESULTS / name)]))
+    report = Report(read_figures(RESULTS / name))
     tables = {
         table.heading: list(zip(*(column.cells for column in table.columns), strict=True))
         for table in report.tables()

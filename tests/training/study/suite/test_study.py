@@ -285,4 +285,4 @@ def test_a_file_without_figures_is_told_in_one_line(tmp_path: Path, text: str) -
     path = tmp_path / "figures.json"
     path.write_text(text)
     with pytest.raises(UserError, match="no figures of this study"):
-        StudySuiteCommand(figures=(path,)).run()
+        StudySuiteCommand(figures=path).run()
