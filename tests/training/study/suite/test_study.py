@@ -255,7 +255,7 @@ def test_an_evaluation_of_other_states_is_made_anew(options: Make) -> None:
         ({"task": ("touch",)}, "needs a memory task"),
         ({"task": ("dance",)}, "task is 'dance'"),
         ({"init": Path("no.safetensors")}, "no.safetensors: no such checkpoint"),
-        ({"figures": (Path("no.json"),)}, "no.json: no figures of this study"),
+        ({"figures": Path("no.json")}, "no.json: no figures of this study"),
     ],
 )
 def test_mistakes_are_told_in_one_line_before_anything_is_made(
