@@ -712,7 +712,7 @@ class SuiteRunner(StudyRunner):
     def _lesson(self, seed: int, sight: int) -> SightMemory | None:
         """Return a memory of another training of the seed, which learned to keep what one would here, too."""
         known = (each for each in run_folders(self._options.out) if each.checkpoint.exists())
-        like = {"seed": seed, "sight_tokens": sight}.items()
+        like = {"seed": seed, "sight_tokens": sight, "settings": self._settings}.items()
         found = [each.checkpoint for each in known if like <= each.facts.items()]
         return load_checkpoint(found[0])[0].sight if found else None
 

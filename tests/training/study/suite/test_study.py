@@ -147,6 +147,9 @@ def test_memories_of_a_seed_learn_what_to_keep_once(
     assert len(learned) == 1
     shared = weights(wanted.out, "lstm_sight_tokens=6")
     assert [name for name, value in own.items() if not torch.equal(value, shared[name])] == []
+    with pytest.raises(UserError, match="have different settings"):
+        replace(wanted, core=("none sight_tokens=6",), learning_rate=1e-2).run()
+    assert len(learned) == 2  # what others learned may be of other demonstrations
 
 
 def test_ctrl_c_in_an_evaluation_loses_that_one_alone(
