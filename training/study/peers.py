@@ -8,8 +8,8 @@ choices are the right ones in memory tasks. Differences have the 95 % interval o
 p is McNemar's with Holm's correction over all rows. Pairs are the same initial state and seed.
 tick ms: median and longest of 40 ticks; a policy with chunks computes at the first tick of each.
 ours: the defaults of ttm train, which hold out a tenth of the demonstrations; whole episodes in memory tasks.
-ours-vision: also --vision-weights shipped --freeze-vision, and in memory tasks --recall-weight 3.
-Peers have their projects' defaults, and the instruction as a vector of 0 and 1. What differs:
+All begin with random weights. Peers have their projects' defaults, and the instruction as a vector of 0 and
+1. What differs:
 act: no ImageNet weights; chunks of 10 ticks, which are 2 s at 5 Hz, as its 100 are at 50 Hz. No memory.
 diffusion: U-Net of 64, 128, 256 channels, not 512, 1024, 2048; 10 steps of DDIM, not 100 of DDPM. It sees two
 ticks.
@@ -65,8 +65,8 @@ from ttm.training.study.common import print_results
 from ttm.training.study.suite import RunFolder
 from ttm.training.study.suite_report import Choices, differences_table, success_table
 
-Name = Literal["ours", "ours-vision", "act", "diffusion", "bc-rnn-gmm"]
-NAMES: tuple[Name, ...] = ("ours", "ours-vision", "act", "diffusion", "bc-rnn-gmm")
+Name = Literal["ours", "act", "diffusion", "bc-rnn-gmm"]
+NAMES: tuple[Name, ...] = ("ours", "act", "diffusion", "bc-rnn-gmm")
 INSTRUCTION = "instruction"  # the vector that tells a peer which of several instructions counts
 SAVES = 2  # checkpoints of a training; its pilots have as many
 PILOT = 0.02  # portion of the CPU time in which a pilot measures the cost of a step
@@ -153,16 +153,12 @@ Command = Callable[[Lesson, Path, int, int], list[str]]
 """Returns Python's arguments that train in a folder for so many steps with a seed, saving `SAVES` times."""
 
 
-def ours(*given: str, recall: str = "0") -> Command:
-    """Return how `ttm train` is called. recall: weight of the recall loss in memory tasks."""
-
-    def command(lesson: Lesson, out: Path, steps: int, seed: int) -> list[str]:
-        what = ["--data", str(lesson.place("ttm")), "--out", str(out), *given]
-        sizes = f"--steps {steps} --seed {seed} --validations {SAVES} --device cpu --threads 1"
-        more = f" --window episode --recall-weight {recall}" * lesson.is_memory_task
-        return ["-m", "ttm.training.cli", "train", *what, *(sizes + more).split()]
-
-    return command
+def ours(lesson: Lesson, out: Path, steps: int, seed: int) -> list[str]:
+    """Return how `ttm train` is called."""
+    what = ["--data", str(lesson.place("ttm")), "--out", str(out)]
+    sizes = f"--steps {steps} --seed {seed} --validations {SAVES} --device cpu --threads 1"
+    more = " --window episode" * lesson.is_memory_task
+    return ["-m", "ttm.training.cli", "train", *what, *(sizes + more).split()]
 
 
 def lerobot(kind: str, **changes: Any) -> Command:
@@ -216,7 +212,6 @@ class Learner(NamedTuple):
     form: str  # of the demonstrations: "ttm" for ours, else also the name of the package
     checkpoints: str  # a pattern, in the folder of the training
     command: Command
-    vision: str = "random"  # what vision begins with
 
     def checkpoint(self, out: Path) -> Path | None:
         """Return the newest checkpoint of a training."""
@@ -227,11 +222,9 @@ class Learner(NamedTuple):
 NEWEST = "checkpoints/last/pretrained_model"
 DDIM = {"noise_scheduler_type": "DDIM", "num_inference_steps": 10}
 CHUNKS = {"chunk_size": 10, "n_action_steps": 10}
-FROZEN = ours("--vision-weights", SHIPPED, "--freeze-vision", recall="3")
 ACT = lerobot("act", pretrained_backbone_weights=None, **CHUNKS)
 LEARNERS: dict[str, Learner] = {
-    "ours": Learner("ttm", LAST, ours()),
-    "ours-vision": Learner("ttm", LAST, FROZEN, "shipped"),
+    "ours": Learner("ttm", LAST, ours),
     "act": Learner("lerobot", NEWEST, ACT),
     "diffusion": Learner("lerobot", NEWEST, lerobot("diffusion", down_dims=(64, 128, 256), **DDIM)),
     "bc-rnn-gmm": Learner("robomimic", "bc/*/models/*.pth", robomimic),
@@ -461,7 +454,7 @@ def tables(out: Path) -> list[TitledTable]:
     write_json(out / "figures.json", lists)
     names = {name: name for name in NAMES if any(row.policy == name for row in rows)}
     columns = {each.task: (each.task,) for each in found}
-    costs = ["policy", "vision", "parameters", "steps", "CPU s/step", "CPU min", "tick ms"]
+    costs = ["policy", "parameters", "steps", "CPU s/step", "CPU min", "tick ms"]
     return [
         success_table("Success, in %", found, names, columns),
         differences_table("Paired differences, in points", found, {NAMES[0]: "", **names}, columns),
@@ -474,7 +467,6 @@ def _costs(rows: Sequence[Row]) -> list[str]:
     ticks = median(row.tick_ms for row in rows), max(row.longest_tick_ms for row in rows)
     return [
         rows[0].policy,
-        LEARNERS[rows[0].policy].vision,
         f"{max(row.parameters for row in rows):,}",
         f"{fmean(row.steps for row in rows):.0f}{'*' * any(row.ended_early for row in rows)}",
         f"{fmean(row.step_s for row in rows):.3f}",

@@ -49,7 +49,7 @@ def command(demonstrations: Path, touching: Path, tmp_path: Path) -> Make:
     standard: dict[str, Any] = {
         "data": (str(demonstrations), str(touching)),
         "task": ("touch", "recall"),
-        "policy": ("ours", "ours-vision"),
+        "policy": ("ours", "act"),
         "demonstrations": 4,
         "minutes": 1.0,
         "episodes": 3,
@@ -61,7 +61,7 @@ def command(demonstrations: Path, touching: Path, tmp_path: Path) -> Make:
 
 @pytest.fixture
 def trained(monkeypatch: pytest.MonkeyPatch, seeing: Path) -> list[Sequence[str]]:
-    """Replace trainings by ones of a known cost, and return the list of their commands."""
+    """Replace trainings by ones of a known cost, all of ours, and return the list of their commands."""
     commands: list[Sequence[str]] = []
 
     def run(arguments: Sequence[str], out: Path, limit_s: float) -> tuple[float, int]:
@@ -72,6 +72,7 @@ def trained(monkeypatch: pytest.MonkeyPatch, seeing: Path) -> list[Sequence[str]
         return min(START_S + STEP_S * steps, limit_s), 0
 
     monkeypatch.setattr(peers, "run_limited", run)
+    monkeypatch.setitem(LEARNERS, "act", LEARNERS["ours"])
     return commands
 
 
@@ -158,7 +159,7 @@ def test_a_missing_package_and_too_few_demonstrations_are_named(
     command: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(UserError, match="--demonstrations"):
-        command(demonstrations=50).run()
+        command(demonstrations=50, policy=("ours",)).run()
     monkeypatch.setattr(peers, "find_spec", lambda name: None)
     with pytest.raises(UserError, match="pip install robomimic"):
         command(policy=("bc-rnn-gmm",)).run()
