@@ -159,7 +159,7 @@ class ActorRunner(Runner):
             own.require_robot(spec, ours="the actor")
         if (known := own or spec) is None:
             raise UserError(
-                "the actor needs an attribute spec, a PolicySpec: only its topics are known"
+                "only the robot's topics are known; give spec, or the actor an attribute spec"
             )
         super().__init__(known)
         self.remembers = all(hasattr(actor, name) for name in ("snapshot", "restore"))
@@ -248,6 +248,8 @@ def load_runner(actor: str | Actor, spec: PolicySpec | None, *, timeout_s: float
         return runner
     make = _imported(KINDS.get(kind, actor))
     if kind in KINDS:
+        if spec is None:
+            raise UserError(f"{actor} does not know the robot; give spec, such as its episodes")
         return ActorRunner(make(rest, spec), spec)
     return ActorRunner(make(spec) if signature(make).parameters else make(), spec)
 

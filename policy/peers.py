@@ -49,7 +49,6 @@ class LerobotActor:
             )
         except (OSError, ValueError, KeyError) as error:
             raise UserError(f"{folder} is no policy of LeRobot ({first_line(error)})") from error
-        self._config = config
         self._cameras = {f"observation.images.{each.name}": each.name for each in spec.cameras}
         self._vectors = [each.name for each in spec.proprioception]
         unknown = set(config.input_features) - {*self._cameras, "observation.state"}

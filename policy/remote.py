@@ -105,7 +105,7 @@ class RemoteRunner(Runner):
         if own is not None and spec is not None:
             own.require_robot(spec, ours=url)
         if (known := own or spec) is None:
-            raise UserError(f"{url} does not say what its policy is for; serve it with ttm serve")
+            raise UserError(f"{url} does not say what its policy is for; give spec")
         super().__init__(known)
         self.longest_delay_s = float(about.get("longest_delay_s", 0.0))
         self.remembers = bool(about.get("remembers", False))

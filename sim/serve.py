@@ -16,6 +16,7 @@ from typing import Any
 
 from aiohttp import WSMsgType, web
 
+from ttm.datasets.dataset import read_spec
 from ttm.policy.actor import Runner, load_runner
 from ttm.policy.engines import cpu_threads
 from ttm.policy.errors import (
@@ -29,7 +30,7 @@ from ttm.policy.language import embed_instruction
 from ttm.policy.remote import RESERVED, TOKEN, decode, encode
 from ttm.policy.runner import PolicyRunner
 from ttm.policy.snapshot import MOST_BYTES
-from ttm.policy.spec import SHIPPED, checkpoint_path, default_checkpoint, read_checkpoint_spec
+from ttm.policy.spec import SHIPPED, checkpoint_path
 
 
 @dataclass(frozen=True)
@@ -47,6 +48,8 @@ class ServeCommand:
 
     checkpoint: str = SHIPPED
     """A .safetensors file; shipped; or, with a colon in it, an actor as ttm evaluate --actor takes it."""
+    spec: str = SHIPPED
+    """Of an actor: a checkpoint, or episodes, of the robot that it is for."""
     device: str = "cpu"
     """Torch device of a checkpoint's network, such as cpu or cuda."""
     port: int = 8000
@@ -59,8 +62,7 @@ class ServeCommand:
         make: Callable[[], Runner]
         with cpu_threads(1):
             if ":" in self.checkpoint:
-                spec = read_checkpoint_spec(default_checkpoint())
-                make = partial(load_runner, self.checkpoint, spec)
+                make = partial(load_runner, self.checkpoint, read_spec(self.spec))
             else:
                 path = checkpoint_path(self.checkpoint)
                 first = PolicyRunner.from_checkpoint(path, device=self.device)

@@ -22,7 +22,7 @@ from ttm.datasets.reader import EpisodeReader, Floats
 from ttm.datasets.spec_inference import Member
 from ttm.policy.errors import UserError
 from ttm.policy.language import EMBEDDING_SIZE, LANGUAGE_MODEL, embed_instruction
-from ttm.policy.spec import PolicySpec
+from ttm.policy.spec import SHIPPED, PolicySpec, checkpoint_path, read_checkpoint_spec
 
 SPLIT_EVERY = 10  # without `mask/valid`, every tenth episode is held out for validation
 
@@ -150,6 +150,13 @@ def open_dataset(
         notes.append(f"{odd} episodes have instructions that are not UTF-8 text")
     note, members = _joined(*notes), described.members
     return EpisodeDataset(episodes, described.spec, source=str(path), note=note, members=members)
+
+
+def read_spec(source: str) -> PolicySpec:
+    """Return the spec of a checkpoint, or of episodes. Raises `UserError` if there are none."""
+    if source == SHIPPED or source.endswith(".safetensors"):
+        return read_checkpoint_spec(checkpoint_path(source))
+    return open_dataset(source).spec
 
 
 def _joined(*notes: str) -> str:

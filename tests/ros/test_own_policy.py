@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -11,9 +12,11 @@ import numpy as np
 import pytest
 
 from ttm.policy import UserError
+from ttm.policy.spec import SHIPPED_CHECKPOINT, read_checkpoint_spec
 from ttm.sim import evaluate, load_evaluation
 from ttm.sim.condition import Condition
 from ttm.training.robot.robot import RobotCommand
+from ttm_policy.contract import default_contract
 from ttm_policy.inference import Instructions, load_policy
 from ttm_policy.parameters import PolicyParameters
 
@@ -65,3 +68,19 @@ def test_the_node_refuses_what_does_not_fit() -> None:
     ):
         with pytest.raises(UserError):
             load_policy(PolicyParameters(**wrong), Instructions())
+
+
+def test_on_another_robot_a_spec_tells_what_its_topics_do_not(tmp_path: Path) -> None:
+    contract = tmp_path / "mine.yaml"
+    shutil.copy(default_contract(), contract)
+    own = {"actor": ACTOR, "contract": str(contract)}
+    for wrong, named in (
+        ({**own, "actor": "lerobot:some/checkpoint"}, "give spec"),
+        ({**own, "actor": "robomimic:model.pth"}, "give spec"),
+        ({**own, "spec": str(tmp_path / "none.safetensors")}, "none.safetensors"),
+        ({"checkpoint": str(SHIPPED_CHECKPOINT), "spec": "shipped"}, "actor"),
+    ):
+        with pytest.raises(UserError, match=named):
+            load_policy(PolicyParameters(**wrong), Instructions())
+    loaded = load_policy(PolicyParameters(**own, spec="shipped"), Instructions())
+    assert loaded.runner.spec == read_checkpoint_spec(SHIPPED_CHECKPOINT)

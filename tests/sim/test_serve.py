@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -334,6 +335,21 @@ def test_a_port_that_is_taken_is_named(serve: Serve, monkeypatch: pytest.MonkeyP
     for wrong in (port, 70_000):
         with pytest.raises(UserError, match=str(wrong)):
             ServeCommand(port=wrong, checkpoint="own_policy:OwnPolicy").run()
+
+
+def test_an_actor_is_served_for_the_robot_of_a_spec(
+    policy: Policy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(Path(__file__).parent))
+    other, made = replace(SPEC, robot="mine"), list[Runner]()
+    path = tmp_path / "mine.safetensors"
+    save_checkpoint(path, Policy(other, policy.config), {})
+    monkeypatch.setattr(
+        PolicyServer, "__init__", lambda self, make, token: made.append(make()) or exit()
+    )
+    with pytest.raises(SystemExit):
+        ServeCommand(checkpoint="own_policy:OwnPolicy", spec=str(path)).run()
+    assert made[0].spec == other
 
 
 def test_without_a_server_the_address_is_named() -> None:

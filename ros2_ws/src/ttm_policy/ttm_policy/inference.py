@@ -21,12 +21,13 @@ import torch
 from rclpy.guard_condition import GuardCondition
 from rclpy.node import Node
 
+from ttm.datasets.dataset import read_spec
 from ttm.policy.actor import Runner, load_runner
 from ttm.policy.errors import UserError, require_instruction
 from ttm.policy.language import not_trained_on
 from ttm.policy.policy import Policy
 from ttm.policy.runner import PolicyRunner
-from ttm.policy.spec import default_checkpoint, read_checkpoint_spec
+from ttm.policy.spec import SHIPPED, default_checkpoint
 from ttm_policy.contract import load_contract
 from ttm_policy.limits import SafetyLimits
 from ttm_policy.messages import CommandCodec, check_fields
@@ -204,9 +205,12 @@ def _load_runner(parameters: PolicyParameters) -> Runner:
     if parameters.actor:
         if parameters.checkpoint:
             raise UserError("checkpoint and actor are two policies; leave one out")
-        # Of another robot the topics alone are known, so that the actor has to know its spec.
-        spec = None if parameters.contract else read_checkpoint_spec(default_checkpoint())
+        # Without a spec, the topics alone of another robot are known: the actor has to know its own.
+        source = parameters.spec or SHIPPED * (not parameters.contract)
+        spec = read_spec(source) if source else None
         return load_runner(parameters.actor, spec, timeout_s=parameters.max_age_s)
+    if parameters.spec:
+        raise UserError("spec is for an actor; a checkpoint has its own")
     return PolicyRunner.from_checkpoint(
         parameters.checkpoint or default_checkpoint(),
         device=parameters.device,

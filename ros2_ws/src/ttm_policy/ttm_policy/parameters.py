@@ -287,6 +287,9 @@ class PolicyParameters(LimitParameters):
 
     checkpoint: str = file_path("", "The policy's .safetensors file. By default the project's.")
     actor: str = param("", ACTOR_HELP)
+    spec: str = file_path(
+        "", "What the actor of another robot sees and does: episodes, or a checkpoint."
+    )
     instruction: Instruction = ""
     contract: ContractPath = ""
     device: str = param("cpu", "Torch device of the network, such as cpu or cuda.")

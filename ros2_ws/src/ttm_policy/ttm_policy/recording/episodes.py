@@ -16,21 +16,13 @@ import numpy as np
 import numpy.typing as npt
 from rclpy.serialization import deserialize_message
 
-from ttm.datasets.dataset import open_dataset
+from ttm.datasets.dataset import read_spec
 from ttm.datasets.description import SpecFile, read_spec_file
 from ttm.datasets.frames import MAX_PIXELS, image_size
 from ttm.datasets.layout import next_episode_path
 from ttm.datasets.writer import EpisodeWriter
 from ttm.policy.errors import MalformedObservation, MissingObservation, UserError
-from ttm.policy.spec import (
-    SHIPPED,
-    ActionPart,
-    CameraSpec,
-    PolicySpec,
-    ProprioceptionSpec,
-    checkpoint_path,
-    read_checkpoint_spec,
-)
+from ttm.policy.spec import SHIPPED, ActionPart, CameraSpec, PolicySpec, ProprioceptionSpec
 from ttm_policy.contract import (
     MOTION_TYPES,
     ActionSink,
@@ -138,12 +130,10 @@ def read_given_spec(source: str, contract: RobotContract, rate_hz: float) -> Giv
     """
     rate_hz = rate_hz or contract.rate_hz or 0.0
     whole, file = None, SpecFile()
-    if source == SHIPPED or source.endswith(".safetensors"):
-        whole = read_checkpoint_spec(checkpoint_path(source))
-    elif source.endswith((".yaml", ".yml")):
+    if source.endswith((".yaml", ".yml")):
         file = read_spec_file(Path(source))
     elif source:
-        whole = open_dataset(source).spec
+        whole = read_spec(source)
     known = file.rate_hz if whole is None else whole.rate_hz
     if known is None and not rate_hz:
         raise UserError("no control rate is known; set rate_hz here or in the contract")
