@@ -2,7 +2,7 @@
 
 Each policy learns one task alone, from the same demonstrations, by its own project's trainer: a process of
 one thread, whose CPU time from start to end the kernel counts and limits. The policy after the last step is
-evaluated; a star says that the time was up before that step.
+evaluated; a star says that the time was up before that step, and that of the last checkpoint was taken.
 success, choice: in %, with Wilson's 95 % interval, which does not say how much another training would differ;
 choices are the right ones in memory tasks. Differences have the 95 % interval of Agresti and Min (2005), and
 p is McNemar's with Holm's correction over all rows. Pairs are the same initial state and seed.
@@ -68,9 +68,9 @@ from ttm.training.study.suite_report import Choices, differences_table, success_
 Name = Literal["ours", "act", "diffusion", "bc-rnn-gmm"]
 NAMES: tuple[Name, ...] = ("ours", "act", "diffusion", "bc-rnn-gmm")
 INSTRUCTION = "instruction"  # the vector that tells a peer which of several instructions counts
-SAVES = 2  # checkpoints of a training; its pilots have as many
+SAVES = 4  # checkpoints of a training; its pilots have as many
 PILOT = 0.02  # portion of the CPU time in which a pilot measures the cost of a step
-MARGIN = 0.95  # portion that is planned for, as a step may cost more than in the pilots
+MARGIN = 0.9  # portion that is planned for, as a step may cost more than in the pilots
 TICKS = 40  # of which the latency is measured
 
 
@@ -454,19 +454,22 @@ def tables(out: Path) -> list[TitledTable]:
     write_json(out / "figures.json", lists)
     names = {name: name for name in NAMES if any(row.policy == name for row in rows)}
     columns = {each.task: (each.task,) for each in found}
-    costs = ["policy", "parameters", "steps", "CPU s/step", "CPU min", "tick ms"]
+    costs = ["policy", "task", "parameters", "steps", "CPU s/step", "CPU min", "tick ms"]
+    cells = [(name, task) for name in names for task in dict.fromkeys(row.task for row in rows)]
+    made = {each: [row for row in rows if (row.policy, row.task) == each] for each in cells}
     return [
         success_table("Success, in %", found, names, columns),
         differences_table("Paired differences, in points", found, {NAMES[0]: "", **names}, columns),
-        compact_table("Costs", costs, [_costs([r for r in rows if r.policy == n]) for n in names]),
+        compact_table("Costs", costs, [_costs(of) for of in made.values() if of]),
     ]
 
 
 def _costs(rows: Sequence[Row]) -> list[str]:
-    """Return the row of costs of one policy: means over tasks and seeds, and the longest tick."""
+    """Return the row of costs of one policy in one task: means over seeds, and the longest tick."""
     ticks = median(row.tick_ms for row in rows), max(row.longest_tick_ms for row in rows)
     return [
         rows[0].policy,
+        rows[0].task,
         f"{max(row.parameters for row in rows):,}",
         f"{fmean(row.steps for row in rows):.0f}{'*' * any(row.ended_early for row in rows)}",
         f"{fmean(row.step_s for row in rows):.3f}",
