@@ -247,11 +247,10 @@ def load_runner(actor: str | Actor, spec: PolicySpec | None, *, timeout_s: float
         runner: Runner = _imported(KINDS["ws"], remedy)(actor, spec, timeout_s)
         return runner
     make = _imported(KINDS.get(kind, actor))
-    if kind in KINDS:
-        if spec is None:
-            raise UserError(f"{actor} does not know the robot; give spec, such as its episodes")
-        return ActorRunner(make(rest, spec), spec)
-    return ActorRunner(make(spec) if signature(make).parameters else make(), spec)
+    needed = [rest, spec] if kind in KINDS else [spec] if signature(make).parameters else []
+    if needed and spec is None:
+        raise UserError(f"{actor} does not know the robot; give spec, such as its episodes")
+    return ActorRunner(make(*needed), spec)
 
 
 def _imported(named: str, remedy: str = "give such as MODULE:MAKE") -> Callable[..., Any]:

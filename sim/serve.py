@@ -63,6 +63,8 @@ class ServeCommand:
         with cpu_threads(1):
             if ":" in self.checkpoint:
                 make = partial(load_runner, self.checkpoint, read_spec(self.spec))
+            elif self.spec != SHIPPED:
+                raise UserError("--spec is for an actor; a checkpoint has its own")
             else:
                 path = checkpoint_path(self.checkpoint)
                 first = PolicyRunner.from_checkpoint(path, device=self.device)

@@ -60,9 +60,9 @@ LAZY_IMPORTS: Mapping[str, str] = {
 LINES = {
     "ttm.policy": 7_940,
     "ttm.datasets": 8_954,
-    "ttm.sim": 8_308,
+    "ttm.sim": 8_310,
     "ttm.training": 12_850,
-    "ttm_policy": 13_396,
+    "ttm_policy": 13_394,
 }
 """Package -> the lines that its files may have together."""
 MOST_CODE, MOST_FILES, LEAST_MEDIAN = 35_300, 240, 130

@@ -75,10 +75,11 @@ def test_on_another_robot_a_spec_tells_what_its_topics_do_not(tmp_path: Path) ->
     shutil.copy(default_contract(), contract)
     own = {"actor": ACTOR, "contract": str(contract)}
     for wrong, named in (
+        (own, "give spec"),
         ({**own, "actor": "lerobot:some/checkpoint"}, "give spec"),
         ({**own, "actor": "robomimic:model.pth"}, "give spec"),
         ({**own, "spec": str(tmp_path / "none.safetensors")}, "none.safetensors"),
-        ({"checkpoint": str(SHIPPED_CHECKPOINT), "spec": "shipped"}, "actor"),
+        ({"checkpoint": str(SHIPPED_CHECKPOINT), "spec": "shipped"}, "spec is for an actor"),
     ):
         with pytest.raises(UserError, match=named):
             load_policy(PolicyParameters(**wrong), Instructions())

@@ -350,6 +350,8 @@ def test_an_actor_is_served_for_the_robot_of_a_spec(
     with pytest.raises(SystemExit):
         ServeCommand(checkpoint="own_policy:OwnPolicy", spec=str(path)).run()
     assert made[0].spec == other
+    with pytest.raises(UserError, match="--spec is for an actor"):
+        ServeCommand(checkpoint=str(path), spec=str(path)).run()
 
 
 def test_without_a_server_the_address_is_named() -> None:

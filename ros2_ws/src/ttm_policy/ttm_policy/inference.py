@@ -206,7 +206,7 @@ def _load_runner(parameters: PolicyParameters) -> Runner:
         if parameters.checkpoint:
             raise UserError("checkpoint and actor are two policies; leave one out")
         # Without a spec, the topics alone of another robot are known: the actor has to know its own.
-        source = parameters.spec or SHIPPED * (not parameters.contract)
+        source = parameters.spec or ("" if parameters.contract else SHIPPED)
         spec = read_spec(source) if source else None
         return load_runner(parameters.actor, spec, timeout_s=parameters.max_age_s)
     if parameters.spec:

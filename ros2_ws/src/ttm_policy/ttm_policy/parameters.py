@@ -287,9 +287,7 @@ class PolicyParameters(LimitParameters):
 
     checkpoint: str = file_path("", "The policy's .safetensors file. By default the project's.")
     actor: str = param("", ACTOR_HELP)
-    spec: str = file_path(
-        "", "What the actor of another robot sees and does: episodes, or a checkpoint."
-    )
+    spec: str = file_path("", "Episodes, or a checkpoint, of the robot that an actor is for.")
     instruction: Instruction = ""
     contract: ContractPath = ""
     device: str = param("cpu", "Torch device of the network, such as cpu or cuda.")
