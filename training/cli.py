@@ -100,7 +100,7 @@ The way from data to robot:
 
 Without a robot or data: ttm collect records demonstrations in a simulated kitchen, ttm evaluate and
 ttm robot --sim run the policy that ships with the project, ttm demo does all of it in one go.
-Each command explains itself: ttm train --help, ttm bench --help, ttm study seeds --help
+Each command explains itself: ttm train --help, ttm bench --help, ttm study seeds --help.
 ttm --version prints the version.
 """
 

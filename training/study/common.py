@@ -62,12 +62,12 @@ def print_results(*parts: str | Table, figures: Any = None, json_path: Path | No
     write_figures(console, json_path, json.dumps(figures, indent=2))
 
 
-def percent(rate: Rate, digits: int = 1, unit: str = "") -> str:
+def percent(rate: Rate, digits: int = 1) -> str:
     """Return a rate in per cent, with Wilson's interval in parentheses; "—" without episodes."""
     if not rate.episodes:
         return "—"
     rates = (f"{100 * each:.{digits}f}" for each in (rate.rate, *rate.interval))
-    return "{}{} ({} to {})".format(next(rates), unit, *rates)
+    return "{} ({} to {})".format(*rates)
 
 
 def p_text(p_value: float) -> str:

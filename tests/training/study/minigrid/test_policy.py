@@ -299,9 +299,9 @@ def test_panels_become_a_table_and_a_plot(
     (tmp_path / "b.json").write_text(json.dumps([other]))
     main([*(str(tmp_path / name) for name in ("a.json", "b.json", "plot.svg"))])
     rows = capsys.readouterr().out.splitlines()
-    assert rows[0] == "| core | best | other |"
-    assert rows[2] == "| `tlb` | 87.5 % (52.9 to 97.8) |  |"
-    assert rows[4] == "| `lstm` |  | 100.0 % (51.0 to 100.0) |"
+    assert rows[0] == "| core, % | best | other |"
+    assert rows[2] == "| `tlb` | 88 (53–98) |  |"
+    assert rows[4] == "| `lstm` |  | 100 (51–100) |"
     assert (tmp_path / "plot.svg").is_file()
 
 
