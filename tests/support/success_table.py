@@ -23,7 +23,9 @@ def _panels(path: Path) -> dict[str, dict[str, Rate]]:
     found = json.loads(path.read_text())
     if isinstance(found, list):
         return {
-            each["title"]: {core: Rate(n, each["episodes"]) for core, n in each["successes"].items()}
+            each["title"]: {
+                core: Rate(n, each["episodes"]) for core, n in each["successes"].items()
+            }
             for each in found
         }
     outcomes: dict[str, dict[str, str]] = {}
@@ -50,7 +52,7 @@ def main(arguments: Sequence[str]) -> None:
     print(f"| {' | '.join([f'{first}, %', *panels])} |\n|{' --- |' * (len(panels) + 1)}")
     for core in dict.fromkeys(core for rates in panels.values() for core in rates):
         cells = (percent(of[core], 0) if core in of else "" for of in panels.values())
-        print(f"| {' | '.join([f'`{core}`', *cells])} |".replace(" to ", "–"))
+        print(f"| {' | '.join([f'`{core}`', *cells])} |".replace(" to ", "\N{EN DASH}"))
     if len(files) < len(arguments):
         write_given(Path(arguments[-1]), draw_panels(panels), "--plot")
 

@@ -300,8 +300,8 @@ def test_panels_become_a_table_and_a_plot(
     main([*(str(tmp_path / name) for name in ("a.json", "b.json", "plot.svg"))])
     rows = capsys.readouterr().out.splitlines()
     assert rows[0] == "| core, % | best | other |"
-    assert rows[2] == "| `tlb` | 88 (53–98) |  |"
-    assert rows[4] == "| `lstm` |  | 100 (51–100) |"
+    assert rows[2] == "| `tlb` | 88 (53\N{EN DASH}98) |  |"
+    assert rows[4] == "| `lstm` |  | 100 (51\N{EN DASH}100) |"
     assert (tmp_path / "plot.svg").is_file()
 
 
