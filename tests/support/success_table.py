@@ -48,8 +48,7 @@ def main(arguments: Sequence[str]) -> None:
     """
     files = [Path(argument) for argument in arguments if argument.endswith(".json")]
     panels = {title: rates for path in files for title, rates in _panels(path).items()}
-    first = "policy" if "ours" in next(iter(panels.values())) else "core"
-    print(f"| {' | '.join([f'{first}, %', *panels])} |\n|{' --- |' * (len(panels) + 1)}")
+    print(f"| {' | '.join(['in %', *panels])} |\n|{' --- |' * (len(panels) + 1)}")
     for core in dict.fromkeys(core for rates in panels.values() for core in rates):
         cells = (percent(of[core], 0) if core in of else "" for of in panels.values())
         print(f"| {' | '.join([f'`{core}`', *cells])} |".replace(" to ", "\N{EN DASH}"))

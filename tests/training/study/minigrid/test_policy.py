@@ -299,10 +299,32 @@ def test_panels_become_a_table_and_a_plot(
     (tmp_path / "b.json").write_text(json.dumps([other]))
     main([*(str(tmp_path / name) for name in ("a.json", "b.json", "plot.svg"))])
     rows = capsys.readouterr().out.splitlines()
-    assert rows[0] == "| core, % | best | other |"
+    assert rows[0] == "| in % | best | other |"
     assert rows[2] == "| `tlb` | 88 (53\N{EN DASH}98) |  |"
     assert rows[4] == "| `lstm` |  | 100 (51\N{EN DASH}100) |"
     assert (tmp_path / "plot.svg").is_file()
+
+
+def test_the_figures_of_peers_become_a_table_of_all_seeds(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of a memory task, the choices."""
+    found = [
+        {"variant": policy, "task": task, "each": each}
+        for policy, task, each in (
+            ("act", "pick", "0010"),
+            ("ours", "recall", "0000"),
+            ("ours", "recall, choice", "1100"),
+            ("ours", "pick", "1110"),
+            ("ours", "pick", "1111"),
+        )
+    ]
+    (tmp_path / "figures.json").write_text(json.dumps({"rows": [], "choices": found}))
+    main([str(tmp_path / "figures.json")])
+    rows = capsys.readouterr().out.splitlines()
+    assert rows[0] == "| in % | pick | recall, choice |"
+    assert rows[2] == "| `ours` | 88 (53\N{EN DASH}98) | 50 (15\N{EN DASH}85) |"
+    assert rows[3] == "| `act` | 25 (5\N{EN DASH}70) |  |"
 
 
 def test_a_plot_that_cannot_be_written_is_an_error(
