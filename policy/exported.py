@@ -1,5 +1,4 @@
 """Run a policy that `ttm export` wrote, with NumPy and ONNX Runtime alone; the folder holds a copy.
-
 python run_policy.py FOLDER ["INSTRUCTION"]   runs ten ticks on random frames
 """
 
@@ -28,7 +27,8 @@ class ExportedPolicy:
     """The tick of `PolicyRunner`. If the robot does something else, set `state["previous_action"]`."""
 
     def __init__(self, folder: Path) -> None:
-        self.session = onnxruntime.InferenceSession(folder / "policy.onnx")
+        off = {"disabled_optimizers": ["MatmulTransposeFusion"]}  # wrong in ONNX Runtime 1.32
+        self.session = onnxruntime.InferenceSession(folder / "policy.onnx", **off)
         initial = read_safetensors(folder / "initial.safetensors").items()
         self.initial = {name.removeprefix("policy/"): value for name, value in initial}
         self.known = read_safetensors(folder / "instructions.safetensors")  # text -> (L,)

@@ -95,6 +95,11 @@ def episode(spec: PolicySpec, ticks: int = TICKS) -> list[Observation]:
     return [random_observation(spec, rng) for _ in range(ticks)]
 
 
+def test_the_policy_that_ships_can_be_exported(tmp_path: Path) -> None:
+    policy = PolicyRunner.from_checkpoint("shipped", engine="torch").policy
+    assert export_policy(policy, tmp_path, ticks=3) <= LARGEST_DIFFERENCE
+
+
 def test_the_actions_are_those_of_the_runner(export: tuple[Path, PolicyRunner], core: str) -> None:
     """Each has its own memory, and commands what it decided itself."""
     folder, runner = export
