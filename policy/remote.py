@@ -16,21 +16,18 @@ openpi, `RemoteRunner` takes the first action of each chunk. The token stands in
 
 from __future__ import annotations
 
-import asyncio
 import os
-import threading
-import weakref
 from collections.abc import Mapping
 from typing import Any, NoReturn
 
-import aiohttp
 import msgpack
 import numpy as np
 import numpy.typing as npt
+import websocket
 
 from ttm.policy.actor import Runner
 from ttm.policy.errors import MalformedObservation, PolicyUnreachable, UserError, first_line
-from ttm.policy.snapshot import MOST_BYTES, array_to_text
+from ttm.policy.snapshot import array_to_text
 from ttm.policy.spec import Action, Array, Observation, PolicySpec
 
 TOKEN = "TTM_TOKEN"
@@ -116,8 +113,11 @@ class RemoteRunner(Runner):
         return self._norms
 
     def reset(self, instruction: str, *, embedding: Array | None = None) -> None:
-        """See `Runner`. The server knows the embedding. Connects anew if the connection was lost."""
-        if self._socket is None:
+        """See `Runner`. The server knows the embedding. Connects anew if the connection was lost.
+
+        Always does so with a server of openpi, which ends connections that were idle for a while.
+        """
+        if self._socket is None or not self._is_ttm:
             self._connect()
         self._begin(instruction)
         self._news = {}
@@ -164,65 +164,51 @@ class RemoteRunner(Runner):
         """Send a message, and return the answer. Raises `UserError` with the server's text."""
         if self._socket is None:
             raise PolicyUnreachable(self._lost)
-        sending = self._socket.send_bytes(encode({**message, **self._news}))
-        answer = self._receive(sending, timeout_s)
+        answer = self._receive(timeout_s, encode({**message, **self._news}))
         self._news = {}
         self._norms = np.array(answer.get("memory_norms", self._norms), np.float32)
         return answer
 
-    def _receive(self, sending: Any, timeout_s: float) -> dict[str, Any]:
-        """Send, and return what came. Without an answer the connection is given up."""
-
-        async def answer() -> Any:
-            await sending
-            return await self._socket.receive()
-
+    def _receive(self, timeout_s: float, message: bytes | None = None) -> dict[str, Any]:
+        """Send a message, if any, and return what comes. Without an answer the connection is given up."""
         try:
-            timed = asyncio.wait_for(answer(), timeout_s)
-            frame = asyncio.run_coroutine_threadsafe(timed, self._loop).result()
+            self._socket.settimeout(timeout_s)
+            if message is not None:
+                self._socket.send_binary(message)
+            kind, data = self._socket.recv_data()
         except KeyboardInterrupt as error:  # an answer to come would be taken for the next one
             self._give_up("was interrupted", error)
-        except asyncio.TimeoutError:
+        except websocket.WebSocketTimeoutException:
             self._give_up(f"gave no answer within {timeout_s:g} s")
-        except aiohttp.WSServerHandshakeError as error:
-            self._give_up(f"refused ({error.status}); is {TOKEN} the same at both ends?")
-        except (aiohttp.ClientError, OSError, ValueError) as error:
+        except (websocket.WebSocketException, OSError) as error:
             self._give_up(f"cannot be reached ({first_line(error)})")
-        if frame.type is aiohttp.WSMsgType.BINARY:
-            return decode(frame.data)
-        if frame.type is not aiohttp.WSMsgType.TEXT:
+        if kind == websocket.ABNF.OPCODE_BINARY:
+            return decode(data)
+        if kind != websocket.ABNF.OPCODE_TEXT:
             self._give_up("closed the connection")
-        raise MalformedObservation(f"{self._url}: {frame.data.strip().splitlines()[-1]}")
+        raise MalformedObservation(f"{self._url}: {data.decode().strip().splitlines()[-1]}")
 
     def _give_up(self, why: str, error: BaseException | None = None) -> NoReturn:
+        if self._socket is not None:
+            self._socket.shutdown()
         self._socket = None
-        self._end()
         self._lost = f"the policy server {self._url} {why}"
         raise error or PolicyUnreachable(self._lost)
 
     def _connect(self) -> dict[str, Any]:
         """Open a session, and return what the server says of its policy. Raises `UserError` without one."""
         token = os.environ.get(TOKEN)
-        headers = {"Authorization": f"Api-Key {token}"} if token else {}
-        self._loop = asyncio.new_event_loop()
-        http = aiohttp.ClientSession(loop=self._loop, headers=headers)
-        thread = threading.Thread(target=_run, args=(self._loop, http), daemon=True)
-        thread.start()  # a notebook runs a loop of its own in this one
-        self._end = weakref.finalize(self, _stop, self._loop, thread)
-
-        async def connect() -> None:
-            self._socket = await http.ws_connect(self._url, max_msg_size=MOST_BYTES)
-
-        return self._receive(connect(), START_TIMEOUT_S)
-
-
-def _run(loop: asyncio.AbstractEventLoop, http: aiohttp.ClientSession) -> None:
-    loop.run_forever()
-    loop.run_until_complete(http.close())
-    loop.close()
-
-
-def _stop(loop: asyncio.AbstractEventLoop, thread: threading.Thread) -> None:
-    loop.call_soon_threadsafe(loop.stop)
-    if thread is not threading.current_thread():  # which may collect the runner
-        thread.join()
+        if self._socket is not None:
+            self._socket.shutdown()
+        try:
+            self._socket = websocket.create_connection(
+                self._url,
+                START_TIMEOUT_S,
+                header={"Authorization": f"Api-Key {token}"} if token else {},
+                suppress_origin=True,  # which web pages send
+            )
+        except websocket.WebSocketBadStatusException as error:
+            self._give_up(f"refused ({error.status_code}); is {TOKEN} the same at both ends?")
+        except (websocket.WebSocketException, OSError, ValueError) as error:
+            self._give_up(f"cannot be reached ({first_line(error)})")
+        return self._receive(START_TIMEOUT_S)

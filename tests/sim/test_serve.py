@@ -22,6 +22,7 @@ pytest.importorskip("msgpack", reason="the extra [serve] is not here")
 
 import aiohttp
 import torch
+from aiohttp import web
 
 from ttm.policy import (
     PRESETS,
@@ -173,6 +174,42 @@ def test_a_client_of_openpi_is_served(serve: Serve, policy: Policy) -> None:
         alone.reset(prompt)
         expected += [alone.step(seen).values[None] for seen in frames]
     assert all(map(np.array_equal, asyncio.run(talk()), expected))
+
+
+def test_a_server_of_openpi_may_end_an_idle_connection_between_episodes() -> None:
+    """It says nothing of its policy, answers with chunks, and here ends each connection after one."""
+    heard: list[dict[str, Any]] = []
+
+    async def session(request: web.Request) -> web.WebSocketResponse:
+        socket = web.WebSocketResponse()
+        await socket.prepare(request)
+        await socket.send_bytes(encode({}))
+        chunk = np.arange(3 * SPEC.action_size, dtype=np.float32).reshape(3, -1) * 1e-4
+        async for frame in socket:
+            heard.append(decode(frame.data))
+            await socket.send_bytes(encode({"actions": chunk}))
+            await socket.close()
+        return socket
+
+    async def serving() -> None:
+        app = web.Application()
+        app.router.add_get("/", session)
+        runner = web.AppRunner(app)
+        await runner.setup()
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        await asyncio.to_thread(drive, f"ws://127.0.0.1:{runner.addresses[0][1]}")
+        await runner.cleanup()
+
+    def drive(url: str) -> None:
+        there, seen = load_runner(url, SPEC), observation(np.random.default_rng(8))
+        for prompt in (CAN, BOX):
+            there.reset(prompt)
+            assert np.allclose(there.step(seen).values[:6], np.arange(6) * 1e-4)
+        with pytest.raises(PolicyUnreachable):
+            there.step(seen)
+
+    asyncio.run(serving())
+    assert [message["prompt"] for message in heard] == [CAN, BOX]
 
 
 def test_only_those_with_the_token_are_served_and_no_web_page(
