@@ -96,6 +96,8 @@ class RemoteRunner(Runner):
         self._url, self._timeout_s = url, timeout_s
         self._socket: Any = None
         self._lost, self._news = "", dict[str, Any]()
+        self.infer_ms = 0.0
+        """What the policy itself took of the last answer's time, as the server says."""
         about = self._connect()
         self._is_ttm = "ttm" in about
         own = PolicySpec.from_json(about["spec"]) if self._is_ttm else None
@@ -167,6 +169,7 @@ class RemoteRunner(Runner):
         answer = self._receive(timeout_s, encode({**message, **self._news}))
         self._news = {}
         self._norms = np.array(answer.get("memory_norms", self._norms), np.float32)
+        self.infer_ms = float(answer.get("server_timing", {}).get("infer_ms", 0.0))
         return answer
 
     def _receive(self, timeout_s: float, message: bytes | None = None) -> dict[str, Any]:

@@ -1,24 +1,30 @@
 """`ttm bench tick`: the time of a control tick, on a CPU.
 
 OpenVINO is compared with eager PyTorch, for the unit of the Token Turing Machine and for every core; late
-ticks of a long episode with early ones; whole ticks, from images to the action, with the project's bars.
+ticks of a long episode with early ones; whole ticks, from images to the action, with the project's bars;
+and what another process, of `ttm serve`, adds to one.
 """
 
 from __future__ import annotations
 
 import copy
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Literal
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from ttm.policy.checkpoint import load_checkpoint
+from ttm.policy.actor import load_runner
+from ttm.policy.checkpoint import load_checkpoint, save_checkpoint
 from ttm.policy.config import EngineName, Precision, PresetName
 from ttm.policy.cores import registry
 from ttm.policy.cores.registry import sized_like
@@ -50,7 +56,7 @@ from ttm.training.bench.common import (
     resident_mb,
 )
 
-Part = Literal["unit", "flat", "whole", "cores"]
+Part = Literal["unit", "flat", "whole", "cores", "served"]
 Timed = Literal["tiny", "base", "paper", "shipped"]
 """A preset, with random weights, or the policy that ships with the project."""
 
@@ -62,8 +68,8 @@ BLOCKS = 30
 """Blocks of 10 calls for each contender that is timed in turns; the first two of a block do not count."""
 FLAT_TICKS = 10_000
 """Ticks of the long episode of the unit and of the whole policy."""
-WHOLE_TICKS, TORCH_TICKS = 300, 50
-"""Whole ticks with each precision of OpenVINO, and with PyTorch."""
+WHOLE_TICKS, TORCH_TICKS, SERVED_TICKS = 300, 50, 1000
+"""Whole ticks with each precision of OpenVINO, with PyTorch, and of a policy that `ttm serve` runs."""
 UNIT_COMPARED_TICKS, COMPARED_TICKS = 50, 20
 """Ticks over which results are compared with PyTorch's, each with its own memory."""
 
@@ -83,6 +89,8 @@ BAR_RATIO = {"float32": 0.55, "bfloat16": 0.35}
 """Precision -> the project's bar for the time of a tick of the unit, relative to eager PyTorch."""
 BAR_MS: dict[Timed, float] = {"tiny": 10.0, "base": 40.0, "paper": 100.0, "shipped": 10.0}
 """What is timed -> the project's bar for the median tick on two CPU cores."""
+BAR_ADDED_MS = 3.0
+"""The project's bar for the p99 of what `ttm serve` adds to a tick."""
 
 
 def made_unit(mlp_size: int) -> TokenTuringMachineUnit:
@@ -230,6 +238,36 @@ def measure_whole(what: Timed) -> list[Figures]:
     return rows
 
 
+def measure_served() -> list[Figures]:
+    """Time ticks over the loopback, with and without what the policy itself takes in the other process."""
+    policy = preset_policy("tiny")
+    size = policy.config.embedding_size
+    policy.known_instructions = {"bench": np.full(size, size**-0.5, np.float32)}
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "tiny.safetensors"
+        save_checkpoint(path, policy, {})
+        command = (sys.executable, "-m", "ttm.training.cli", "serve", "--port", "0")
+        with subprocess.Popen(
+            [*command, "--checkpoint", str(path)], stdout=subprocess.PIPE, text=True
+        ) as process:
+            try:
+                assert process.stdout is not None
+                runner: Any = load_runner(process.stdout.readline().split()[-1], policy.spec)
+                runner.reset("bench")
+                tick = partial(
+                    runner.step, random_observation(policy.spec, np.random.default_rng(0))
+                )
+                timed = [(*repeated(tick, 1), runner.infer_ms) for _ in range(SERVED_TICKS)]
+            finally:
+                process.terminate()
+    whole, own = (np.array(timed[SERVED_TICKS // 50 :]) * (1e3, 1)).T
+    kinds = {"round trip": whole, "the policy": own, "added": whole - own}
+    return [
+        {"what": what, "median_ms": np.median(ms), "p99_ms": np.quantile(ms, 0.99)}
+        for what, ms in kinds.items()
+    ]
+
+
 def preset_policy(preset: PresetName) -> Policy:
     """Return a policy with random weights, the same in every call, of a robot with arm, gripper and base."""
     size, cameras = PRESETS[preset].image_size, 2 if preset == "tiny" else 1
@@ -277,7 +315,7 @@ class BenchTickCommand(BenchCommand):
 
     unit: the unit of the Token Turing Machine at the paper's robot setting, compiled and in
     eager PyTorch. flat: the unit and a whole policy over 10,000 ticks. whole: from images to the
-    action, for every preset. cores: every temporal core.
+    action, for every preset. cores: every temporal core. served: what ttm serve adds to a tick.
     """
 
     parts: tuple[Part, ...] = ("unit", "flat", "whole", "cores")
@@ -365,6 +403,16 @@ TABLES: dict[Part, tuple[str, dict[str, Cell], Callable[[Sequence[Timed]], list[
             "error": "{error:.1e}",
         },
         lambda _: [measure_core(kind) for kind in registry.CORES],
+    ),
+    "served": (
+        "A tick of the tiny preset in a process of ttm serve, over the loopback",
+        {
+            "time of": "{what}",
+            "median": "{median_ms:.2f} ms",
+            "p99": "{p99_ms:.2f} ms",
+            "bar": lambda row: f"<= {BAR_ADDED_MS:g}" if row["what"] == "added" else "",
+        },
+        lambda _: measure_served(),
     ),
 }
 """Part -> title and columns of its table, and what measures its rows."""

@@ -29,6 +29,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
         "FLAT_TICKS": 60,
         "WHOLE_TICKS": 3,
         "TORCH_TICKS": 2,
+        "SERVED_TICKS": 50,
     }
     for name, value in values.items():
         monkeypatch.setattr(tick, name, value)
@@ -62,3 +63,14 @@ def test_every_part_prints_a_table_and_gives_figures(
 def test_threads_below_1_are_refused() -> None:
     with pytest.raises(UserError, match="--threads is 0; give 1 or more"):
         BenchTickCommand(threads=0).run()
+
+
+@pytest.mark.usefixtures("small")
+def test_what_ttm_serve_adds_is_the_round_trip_without_the_policy(tmp_path: Path) -> None:
+    pytest.importorskip("msgpack", reason="the extra [serve] is not here")
+    path = tmp_path / "tick.json"
+    assert BenchTickCommand(parts=("served",), json=path).run() == 0
+    rows = {row["what"]: row for row in json.loads(path.read_text())["served"]}
+    medians = {what: row["median_ms"] for what, row in rows.items()}
+    assert 0 < medians["added"] < medians["round trip"]
+    assert 0 < medians["the policy"] < medians["round trip"]
