@@ -47,11 +47,11 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the pages, their pictures, what they link to, and the reference."""
     pages = {path for pattern in PAGES for path in ROOT.glob(pattern)}
     linked = {path for page in pages for path in _links(page)} | {ROOT / NOTEBOOK}
+    linked |= {path for folder in linked if folder.is_dir() for path in _files(folder)}
     for path in sorted(pages | {path for path in linked if path.suffix in PICTURES}):
         name = str(path.relative_to(ROOT))
         files.append(File(name, str(ROOT), config.site_dir, config.use_directory_urls))
     sources = {path for path in linked if path.suffix not in (".md", *PICTURES)}
-    sources |= {path for folder in sources if folder.is_dir() for path in _files(folder)}
     made = {_page_of(path): _shown(path) for path in sorted(sources)}
     made["reference/commands.md"] = _commands()
     for package in PACKAGES:
@@ -85,7 +85,7 @@ def on_post_build(config: MkDocsConfig) -> None:
                 whole = tag == "a"
             else:
                 there = (page.parent / target).resolve() if target else page
-                whole = there.exists() and (
+                whole = there.exists() and (tag != "img" or there.suffix in PICTURES) and (
                     not anchor or there not in pages or f'id="{anchor}"' in pages[there]
                 )
             if not whole and page.name != "404.html":
@@ -122,7 +122,8 @@ def _shown(path: Path) -> str:
     name = path.relative_to(ROOT)
     if path.is_dir():
         names = [file.relative_to(path) for file in _files(path)]
-        return f"{UNSEARCHED}# {name}\n\n" + "\n".join(f"- [{file}]({file}.md)" for file in names)
+        lines = (f"- [{n}]({n}{'' if n.suffix in (*PICTURES, '.md') else '.md'})" for n in names)
+        return f"{UNSEARCHED}# {name}\n\n" + "\n".join(lines)
     text = path.read_text(encoding="utf-8")
     if path.suffix == ".ipynb":
         cells = [(cell["cell_type"], "".join(cell["source"])) for cell in json.loads(text)["cells"]]
