@@ -85,8 +85,10 @@ def on_post_build(config: MkDocsConfig) -> None:
                 whole = tag == "a"
             else:
                 there = (page.parent / target).resolve() if target else page
-                whole = there.exists() and (tag != "img" or there.suffix in PICTURES) and (
-                    not anchor or there not in pages or f'id="{anchor}"' in pages[there]
+                whole = (
+                    there.exists()
+                    and (tag != "img" or there.suffix in PICTURES)
+                    and (not anchor or there not in pages or f'id="{anchor}"' in pages[there])
                 )
             if not whole and page.name != "404.html":
                 raise PluginError(f"{page}: <{tag}> of {link}")
