@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from importlib import import_module
@@ -14,6 +15,8 @@ import pytest
 # PyTorch reads it when it is imported, here and in the programs that tests start. Several processes share
 # the cores; with a thread for each core in each of them, threads would mostly wait for one another.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+# Shells have what they run in the background ignore Ctrl-C, which tests press.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_finish() -> None:
