@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from aiohttp import WSMsgType, web
+from aiohttp import web
 
 from ttm.datasets.dataset import read_spec
 from ttm.policy.actor import Runner, load_runner
@@ -122,8 +122,6 @@ class PolicyServer:
         }
         await socket.send_bytes(encode(about))
         async for frame in socket:
-            if frame.type is not WSMsgType.BINARY:
-                continue
             try:
                 answer = encode(await self._answer(runner, decode(frame.data)))
             except UserError as error:

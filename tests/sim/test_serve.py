@@ -235,6 +235,7 @@ def test_only_those_with_the_token_are_served_and_no_web_page(
 @pytest.mark.parametrize(
     "sent",
     [
+        '{"prompt": "pick up the red can"}',
         b"\xff\x00",
         b"",
         b"\x93\x01\x02\x03",
@@ -250,12 +251,12 @@ def test_only_those_with_the_token_are_served_and_no_web_page(
     ],
 )
 def test_a_message_that_makes_no_sense_is_refused_and_the_session_goes_on(
-    serve: Serve, sent: bytes
+    serve: Serve, sent: bytes | str
 ) -> None:
     async def talk() -> tuple[Any, dict[str, Any]]:
         async with aiohttp.ClientSession() as http, http.ws_connect(serve()) as socket:
             await socket.receive_bytes()
-            await socket.send_bytes(sent)
+            await (socket.send_str(sent) if isinstance(sent, str) else socket.send_bytes(sent))
             refused = await socket.receive()
             await socket.send_bytes(encode({"prompt": CAN, **observation(rng)}))
             return refused, decode(await socket.receive_bytes())
