@@ -330,7 +330,15 @@ def test_help_of_every_command_shows_few_options(capsys: pytest.CaptureFixture[s
 
 def test_help_and_version_load_no_heavy_library() -> None:
     """Loading one would take seconds."""
-    heavy = ("torch", "mujoco", "h5py", "rclpy", "matplotlib", "sentence_transformers", "lightning")
+    heavy = (
+        "torch",
+        "mujoco",
+        "h5py",
+        "rclpy",
+        "matplotlib",
+        "sentence_transformers",
+        "lightning_fabric",
+    )
     code = f"""
 import sys
 from ttm.training import cli
@@ -352,7 +360,7 @@ import sys
 import ttm.training.robot.robot
 assert "torch" not in sys.modules
 import ttm.training.train
-assert not {"lightning", "torch._dynamo"} & set(sys.modules)
+assert not {"lightning_fabric", "torch._dynamo"} & set(sys.modules)
 """
     subprocess.run([sys.executable, "-c", code], check=True)
 

@@ -24,8 +24,8 @@ from ttm.policy.errors import UserError
 from ttm.training.options import TrainOptions
 
 if TYPE_CHECKING:
-    from lightning.fabric import Fabric
-    from lightning.fabric.loggers import Logger
+    from lightning_fabric import Fabric
+    from lightning_fabric.loggers import Logger
 else:  # their import takes seconds, and only a training that starts needs it
     Fabric = Logger = Any
 
@@ -189,10 +189,10 @@ def launched(options: TrainOptions) -> Fabric:
 
     Raises `UserError` if there are fewer devices, or if others have been started.
     """
-    from lightning.fabric import Fabric
-    from lightning.fabric.plugins.environments import LightningEnvironment, SLURMEnvironment
-    from lightning.fabric.strategies import DDPStrategy
-    from lightning.fabric.utilities.exceptions import MisconfigurationException
+    from lightning_fabric import Fabric
+    from lightning_fabric.plugins.environments import LightningEnvironment, SLURMEnvironment
+    from lightning_fabric.strategies import DDPStrategy
+    from lightning_fabric.utilities.exceptions import MisconfigurationException
 
     # Fabric advises srun wherever it is installed, on login nodes, too.
     warnings.filterwarnings("ignore", "The `srun` command is available")
@@ -251,7 +251,7 @@ def together(processes: Processes) -> Iterator[None]:
 
 def _wanted(options: TrainOptions) -> tuple[int, int]:
     """Return how many devices of each machine train, and how many machines."""
-    from lightning.fabric.plugins.environments import SLURMEnvironment, TorchElasticEnvironment
+    from lightning_fabric.plugins.environments import SLURMEnvironment, TorchElasticEnvironment
 
     given = options.processes.devices, options.processes.nodes
     if TorchElasticEnvironment.detect():

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -148,6 +149,7 @@ def with_vision_kept(
     return made
 
 
+@lru_cache(maxsize=16)
 def parameters_and_tokens(policy: Policy, slots: int) -> tuple[int, int]:
     """Return the parameters of a sight memory for what `policy` sees, and N, the inputs of a core."""
     made = with_vision_kept(policy, sight_tokens=slots)

@@ -34,14 +34,15 @@ LINE_EVERY_S = 30.0
 
 def open_logger(name: LoggerName, out: Path, first_step: int = 0) -> Logger:
     """Return the logger of that name, whose files are in the folder OUT/`name`."""
-    from lightning.fabric.loggers import CSVLogger, TensorBoardLogger
-    from lightning.pytorch.loggers import WandbLogger
+    from lightning_fabric.loggers import CSVLogger, TensorBoardLogger
 
     if name == "tensorboard":
         # Events of later steps are those of a training that was cut off after it had saved.
         return TensorBoardLogger(out, name=name, version="", purge_step=first_step)
     if name == "csv":
         return CSVLogger(out, name=name, flush_logs_every_n_steps=1)
+    from pytorch_lightning.loggers import WandbLogger  # which takes seconds to load
+
     (out / name).mkdir(parents=True, exist_ok=True)
     return WandbLogger(
         out.absolute().name,

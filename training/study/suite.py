@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
+from functools import lru_cache
 from itertools import product
 from pathlib import Path
 from statistics import median
@@ -217,6 +218,7 @@ def _new(seen: Policy, config: CoreConfig, seed: int, sight: int) -> Policy:
         return with_vision_kept(seen, config, sight)
 
 
+@lru_cache(maxsize=16)  # of each seed, the sources of all variants
 def _drawn(seen: Policy, config: CoreConfig, seed: int, sight: int) -> dict[str, Tensor]:
     one, other = (_new(seen, config, each, sight).state_dict() for each in (seed, seed + 1))
     return {name: value for name, value in one.items() if not torch.equal(value, other[name])}
