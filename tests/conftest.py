@@ -12,9 +12,11 @@ from typing import Any
 
 import pytest
 
-# PyTorch reads it when it is imported, here and in the programs that tests start. Several processes share
-# the cores; with a thread for each core in each of them, threads would mostly wait for one another.
+# PyTorch reads them when it is imported, here and in the programs that tests start. Several processes share
+# the cores; with a thread for each core in each of them, threads would mostly wait for one another. A
+# training has as many all the same, and while they wait, others shall compute.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 # Shells have what they run in the background ignore Ctrl-C, which tests press.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 

@@ -61,7 +61,7 @@ LINES = {
     "ttm.policy": 7_940,
     "ttm.datasets": 8_954,
     "ttm.sim": 8_310,
-    "ttm.training": 12_900,
+    "ttm.training": 12_902,
     "ttm_policy": 13_394,
 }
 """Package -> the lines that its files may have together."""
