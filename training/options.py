@@ -424,8 +424,7 @@ class TrainOptions:
             raise UserError(
                 f"keep is {keep}, but it counts the checkpoints of save-every; give it too"
             )
-        packages = find_spec("wandb") and find_spec("pytorch_lightning")
-        if "wandb" in self.keeping.logger and not packages:
+        if "wandb" in self.keeping.logger and find_spec("wandb") is None:
             raise UserError("logger wandb needs Weights & Biases: pip install '.[wandb]'")
         if self.resume_anyway and not self.resume:
             raise UserError(

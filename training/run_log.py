@@ -7,6 +7,7 @@ import shutil
 import time
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -41,15 +42,33 @@ def open_logger(name: LoggerName, out: Path, first_step: int = 0) -> Logger:
         return TensorBoardLogger(out, name=name, version="", purge_step=first_step)
     if name == "csv":
         return CSVLogger(out, name=name, flush_logs_every_n_steps=1)
-    from pytorch_lightning.loggers import WandbLogger  # which takes seconds to load
+    return WandbLogger(out)
 
-    (out / name).mkdir(parents=True, exist_ok=True)
-    return WandbLogger(
-        out.absolute().name,
-        out,
-        project=os.environ.get("WANDB_PROJECT", "ttm"),
-        mode=os.environ.get("WANDB_MODE", "offline"),
-    )
+
+class WandbLogger:
+    """A run of Weights & Biases, with the methods of Fabric's loggers that a training calls."""
+
+    def __init__(self, out: Path) -> None:
+        wandb = import_module("wandb")
+        (out / "wandb").mkdir(parents=True, exist_ok=True)
+        project, mode = (
+            os.environ.get("WANDB_PROJECT", "ttm"),
+            os.environ.get("WANDB_MODE", "offline"),
+        )
+        self._run = wandb.init(dir=out, name=out.absolute().name, project=project, mode=mode)
+        self._image = wandb.Image
+
+    def log_metrics(self, metrics: Mapping[str, float], step: int) -> None:
+        self._run.log(dict(metrics), step=step)
+
+    def log_image(self, name: str, image: Any, step: int) -> None:
+        self._run.log({name: self._image(image)}, step=step)
+
+    def save(self) -> None:
+        """Nothing: it saves what it logs."""
+
+    def finalize(self, status: str) -> None:
+        self._run.finish(exit_code=0 if status == "success" else 1)
 
 
 class RunLog:
@@ -90,8 +109,6 @@ class RunLog:
         self.bar.stop()
         for logger in self.loggers:
             logger.finalize("success" if error is None else "failed")
-            if hasattr(logger, "log_image"):  # Weights & Biases
-                logger.experiment.finish(exit_code=0 if error is None else 1)
 
     def restart_clock(self) -> None:
         """Forget the steps since the last `write`. Call this after a pause in training."""
@@ -136,7 +153,7 @@ class RunLog:
             name, image = f"augmented/{camera}", torch.cat(rows, dim=1)
             for logger in self.loggers:  # a table of numbers takes none
                 if hasattr(logger, "log_image"):  # Weights & Biases
-                    logger.log_image(name, [np.asarray(image.permute(1, 2, 0))], step)
+                    logger.log_image(name, np.asarray(image.permute(1, 2, 0)), step)
                 elif hasattr(logger.experiment, "add_image"):  # TensorBoard
                     logger.experiment.add_image(name, image, step)
 
