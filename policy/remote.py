@@ -169,7 +169,7 @@ class RemoteRunner(Runner):
         answer = self._receive(timeout_s, encode({**message, **self._news}))
         self._news = {}
         self._norms = np.array(answer.get("memory_norms", self._norms), np.float32)
-        self.infer_ms = float(answer.get("server_timing", {}).get("infer_ms", 0.0))
+        self.infer_ms = float(answer["server_timing"]["infer_ms"]) if self._is_ttm else 0.0
         return answer
 
     def _receive(self, timeout_s: float, message: bytes | None = None) -> dict[str, Any]:
@@ -209,6 +209,9 @@ class RemoteRunner(Runner):
                 START_TIMEOUT_S,
                 header={"Authorization": f"Api-Key {token}"} if token else {},
                 suppress_origin=True,  # which web pages send
+                # A proxy for the web, of the environment, does not know the robot's network.
+                http_proxy_host="none",
+                http_no_proxy=["*"],
             )
         except websocket.WebSocketBadStatusException as error:
             self._give_up(f"refused ({error.status_code}); is {TOKEN} the same at both ends?")

@@ -58,14 +58,14 @@ LAZY_IMPORTS: Mapping[str, str] = {
 
 
 LINES = {
-    "ttm.policy": 7_928,
+    "ttm.policy": 7_940,
     "ttm.datasets": 8_954,
     "ttm.sim": 8_308,
     "ttm.training": 12_920,
     "ttm_policy": 13_394,
 }
 """Package -> the lines that its files may have together."""
-MOST_CODE, MOST_FILES, LEAST_MEDIAN = 35_350, 240, 130
+MOST_CODE, MOST_FILES, LEAST_MEDIAN = 35_352, 240, 130
 LONGEST_FILE, LONGEST_CHAIN, MOST_SINGLE_IMPORTERS = 900, 14, 60
 PLACES_TO_ADD = (
     "ttm.policy.cores.",

@@ -176,6 +176,12 @@ def test_a_client_of_openpi_is_served(serve: Serve, policy: Policy) -> None:
     assert all(map(np.array_equal, asyncio.run(talk()), expected))
 
 
+def test_a_proxy_for_the_web_is_not_asked(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
+    monkeypatch.setenv("no_proxy", "another.host")
+    assert load_runner(serve(), SPEC).spec == SPEC
+
+
 def test_a_server_of_openpi_may_end_an_idle_connection_between_episodes() -> None:
     """It says nothing of its policy, answers with chunks, and here ends each connection after one."""
     heard: list[dict[str, Any]] = []
