@@ -18,8 +18,7 @@ test: install egl
 	$(BIN)/python -m pytest -q --numprocesses 3 --dist loadfile
 
 # The tests that compute with PyTorch, on the CPUs that its libraries can take this one for, so that no test
-# holds for one kind of CPU alone. OpenVINO cannot be told; see policy/openvino_engine.py. Threads wait passively,
-# as several processes share the cores: with two threads each, tests took five times as long otherwise.
+# holds for one kind of CPU alone. OpenVINO cannot be told; see policy/openvino_engine.py.
 NUMERICAL := tests/policy tests/training/cloning tests/training/common tests/training/study
 CPUS := ATEN_CPU_CAPABILITY=default ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=SSE41 ONEDNN_MAX_CPU_ISA=AVX2 \
   ONEDNN_MAX_CPU_ISA=AVX512_CORE_AMX MKL_CBWR=COMPATIBLE
@@ -28,7 +27,7 @@ THREADS := 1 2
 test-cpus: install egl
 	@log=$$(mktemp) && trap 'rm -f $$log' EXIT && failed=0; \
 	for cpu in $(CPUS); do for threads in $(THREADS); do \
-	  env $$(echo $$cpu | tr , ' ') OMP_NUM_THREADS=$$threads OMP_WAIT_POLICY=passive $(BIN)/python -m pytest -q \
+	  env $$(echo $$cpu | tr , ' ') OMP_NUM_THREADS=$$threads $(BIN)/python -m pytest -q \
 	    --numprocesses 2 --dist loadfile $(NUMERICAL) >$$log 2>&1 </dev/null || { failed=1; cat $$log; }; \
 	  echo "$$cpu OMP_NUM_THREADS=$$threads: $$(tail -n 1 $$log)"; \
 	done; done; exit $$failed

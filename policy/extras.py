@@ -16,10 +16,14 @@ NAME = "ttm-policy-stack"
 
 
 def extra_with(package: str) -> str | None:
-    """Return the name of the extra that brings a package, named as it is imported; None if none does."""
+    """Return the name of the extra that brings a package, named as it is imported; None if none does.
+
+    Without one of that name a longer one counts, as websocket-client for websocket.
+    """
     wanted = canonicalize_name(package)
-    found = (extra for extra, need in _needs() if canonicalize_name(need.name) == wanted)
-    return next(found, None)
+    names = {canonicalize_name(need.name): extra for extra, need in reversed([*_needs()])}
+    longer = (extra for name, extra in names.items() if name.startswith(f"{wanted}-"))
+    return names.get(wanted) or next(longer, None)
 
 
 def require_extra(extra: str, what: str) -> None:

@@ -13,6 +13,7 @@ import pytest
 from packaging.requirements import Requirement
 
 from ttm.policy import UserError
+from ttm.policy.extras import extra_with
 from ttm.sim import make_env
 
 Capture = pytest.CaptureFixture[str]
@@ -156,3 +157,19 @@ def test_the_kitchen_refuses_a_mujoco_that_it_does_not_know(
     monkeypatch.setattr("ttm.policy.extras.version", lambda name: "3.3.0")
     with pytest.raises(UserError, match=r"kitchen needs mujoco.*3\.3\.0 is installed.*\[kitchen\]"):
         make_env()
+
+
+@pytest.mark.parametrize(
+    ("package", "extra"),
+    [
+        ("msgpack", "serve"),
+        ("websocket", "serve"),
+        ("gymnasium", "sim"),
+        ("lightning_fabric", "train"),
+        ("nothing", None),
+    ],
+)
+def test_the_extra_of_a_package_that_cannot_be_imported_is_known(
+    package: str, extra: str | None
+) -> None:
+    assert extra_with(package) == extra

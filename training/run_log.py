@@ -51,11 +51,12 @@ class WandbLogger:
     def __init__(self, out: Path) -> None:
         wandb = import_module("wandb")
         (out / "wandb").mkdir(parents=True, exist_ok=True)
-        project, mode = (
-            os.environ.get("WANDB_PROJECT", "ttm"),
-            os.environ.get("WANDB_MODE", "offline"),
+        self._run = wandb.init(
+            dir=out,
+            name=out.absolute().name,
+            project=os.environ.get("WANDB_PROJECT", "ttm"),
+            mode=os.environ.get("WANDB_MODE", "offline"),
         )
-        self._run = wandb.init(dir=out, name=out.absolute().name, project=project, mode=mode)
         self._image = wandb.Image
 
     def log_metrics(self, metrics: Mapping[str, float], step: int) -> None:

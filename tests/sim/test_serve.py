@@ -263,7 +263,7 @@ def test_a_message_that_makes_no_sense_is_refused_and_the_session_goes_on(
         async with aiohttp.ClientSession() as http, http.ws_connect(serve()) as socket:
             await socket.receive_bytes()
             await (socket.send_str(sent) if isinstance(sent, str) else socket.send_bytes(sent))
-            refused = await socket.receive()
+            refused = await socket.receive(timeout=30)
             await socket.send_bytes(encode({"prompt": CAN, **observation(rng)}))
             return refused, decode(await socket.receive_bytes())
 

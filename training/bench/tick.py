@@ -31,6 +31,7 @@ from ttm.policy.cores.registry import sized_like
 from ttm.policy.cores.ttm import TokenTuringConfig, TokenTuringMachineUnit
 from ttm.policy.engines import CoreTickModule, cpu_threads
 from ttm.policy.errors import options, require_at_least
+from ttm.policy.extras import require_extra
 from ttm.policy.openvino_engine import CompiledModule, supported_precisions
 from ttm.policy.policy import PRESETS, Policy
 from ttm.policy.runner import PolicyRunner
@@ -240,23 +241,22 @@ def measure_whole(what: Timed) -> list[Figures]:
 
 def measure_served() -> list[Figures]:
     """Time ticks over the loopback, with and without what the policy itself takes in the other process."""
+    require_extra("serve", "the part served")
     policy = preset_policy("tiny")
     size = policy.config.embedding_size
     policy.known_instructions = {"bench": np.full(size, size**-0.5, np.float32)}
     with TemporaryDirectory() as folder:
         path = Path(folder) / "tiny.safetensors"
         save_checkpoint(path, policy, {})
-        command = (sys.executable, "-m", "ttm.training.cli", "serve", "--port", "0")
-        with subprocess.Popen(
-            [*command, "--checkpoint", str(path)], stdout=subprocess.PIPE, text=True
-        ) as process:
+        words = ["-m", "ttm.training.cli", "serve", "--port", "0", "--checkpoint", str(path)]
+        command = [sys.executable, *words]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
             try:
                 assert process.stdout is not None
                 runner: Any = load_runner(process.stdout.readline().split()[-1], policy.spec)
                 runner.reset("bench")
-                tick = partial(
-                    runner.step, random_observation(policy.spec, np.random.default_rng(0))
-                )
+                seen = random_observation(policy.spec, np.random.default_rng(0))
+                tick = partial(runner.step, seen)
                 timed = [(*repeated(tick, 1), runner.infer_ms) for _ in range(SERVED_TICKS)]
             finally:
                 process.terminate()
