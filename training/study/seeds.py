@@ -2,7 +2,7 @@
 
 A table compares rows, each a core with options, on one task. Rows of equal task, core and options are
 trained once for all tables. Every training is one file in OUT, so that the same command goes on where it
-was stopped, and several may share OUT.
+was stopped, and several processes may share OUT and its rows.
 
 The papers: TTM (Ryoo et al. 2022), Hourglass (Nawrot et al. 2021), TLB (Didolkar et al. 2022).
 """
@@ -15,9 +15,10 @@ import math
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, fields, replace
 from importlib import import_module
-from itertools import islice
+from itertools import chain, islice, zip_longest
 from pathlib import Path
 from pydoc_data.topics import topics
 from typing import Annotated, Any, ClassVar, NamedTuple
@@ -25,7 +26,7 @@ from typing import Annotated, Any, ClassVar, NamedTuple
 import numpy as np
 import numpy.typing as npt
 import torch
-from filelock import FileLock
+from filelock import FileLock, Timeout
 from matplotlib.figure import Figure
 from safetensors import safe_open
 from safetensors.torch import save_file
@@ -868,30 +869,26 @@ class StudySeedsCommand:
         table, folder = TABLES[self.table], make_folder(self.out / "trainings")
         task = table.task(self)
         settings = {"task": task.name, **task.settings()}
-        sized = [task.sized(row) for row in table.rows]
-        rows: list[dict[str, Any]] = [
-            {
-                "row": row.name,
-                "paper": row.paper,
-                "core": {"kind": type(row.config).__name__, **asdict(row.config)},
-                "given": row.given,
-                "trainings": [],
-            }
-            for row in sized
-        ]
-        for place, seed in enumerate(self.seeds):
-            for row, of in zip(sized, rows, strict=True):
-                if row.most_seeds is not None and place >= row.most_seeds:
-                    continue
-                key = {name: of[name] for name in ("core", "given")}
-                name = f"{task.name}-{digest([settings, key])}-seed_{seed}.json"
-                with FileLock(folder / f".{name}.lock"):
-                    if not (folder / name).exists():
+        rows: list[dict[str, Any]] = []
+        trainings = []
+        for row in map(task.sized, table.rows):
+            kind = {"kind": type(row.config).__name__}
+            key = {"core": {**kind, **asdict(row.config)}, "given": row.given}
+            name = f"{task.name}-{digest([settings, key])}-seed_"
+            seeds = self.seeds[: row.most_seeds]
+            trainings.append([(row, seed, folder / f"{name}{seed}.json") for seed in seeds])
+            rows.append({"row": row.name, "paper": row.paper, **key})
+        by_seed = [each for each in chain(*zip_longest(*trainings)) if each is not None]
+        for timeout in (0, -1):  # those that other processes are at come last
+            for row, seed, path in by_seed:
+                with suppress(Timeout), FileLock(folder / f".{path.name}.lock", timeout):
+                    if not path.exists():
                         begun = time.process_time()
                         found = task.train(row, seed)
                         hours = round((time.process_time() - begun) / 3600, 6)
-                        write_json(folder / name, {"seed": seed, **found, "cpu_hours": hours})
-                of["trainings"].append(json.loads((folder / name).read_text(encoding="utf-8")))
+                        write_json(path, {"seed": seed, **found, "cpu_hours": hours})
+        for of, made in zip(rows, trainings, strict=True):
+            of["trainings"] = [json.loads(path.read_text(encoding="utf-8")) for *_, path in made]
         texts = table.title, table.source, table.note, task.measure
         results = Results(self.table, *texts, task.digits, settings, rows)
         write_json(self.out / f"{self.table}.json", vars(results))

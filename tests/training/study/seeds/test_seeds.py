@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,6 +12,7 @@ import numpy as np
 import pytest
 import seeds_table
 import torch
+from filelock import FileLock
 from torch import Tensor, nn
 
 from ttm.datasets import EpisodeWriter
@@ -328,6 +331,27 @@ def test_the_command_goes_on_where_it_stopped(
     words[words.index(str(folder))] = str(tmp_path / "others")
     assert cli.main([*words, "0"]) == 0
     assert len(list(trainings.glob("*.json"))) == 11
+
+
+def test_processes_share_the_rows_of_a_table(tmp_path: Path) -> None:
+    words = ["study", "seeds", "hourglass-chunks", "--out", str(tmp_path), "--steps", "1"]
+    words += ["--seeds", "0"]
+    assert cli.main(words) == 0
+    first, *others = sorted(
+        tmp_path.glob("trainings/*.json"), key=lambda path: path.stat().st_mtime_ns
+    )
+    for path in (first, *others):
+        path.unlink()
+    with ThreadPoolExecutor(1) as pool:
+        with FileLock(first.with_name(f".{first.name}.lock")):  # another process is at it
+            code = pool.submit(cli.main, words)
+            deadline = time.monotonic() + 60
+            while not all(path.exists() for path in others) and time.monotonic() < deadline:
+                time.sleep(0.01)
+            assert all(path.exists() for path in others)
+            assert not first.exists()
+        assert code.result() == 0
+    assert first.exists()
 
 
 def test_faults_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
