@@ -5,6 +5,7 @@ Studies and benches share it, so that what they compare differs in its memory on
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
@@ -175,6 +176,7 @@ def fit(
 
     loss: called with the model and the tensors of a batch. learning_rate: Adam's, constant or as a
     function of the step, counted from 0. The caller may put the model into evaluation mode in between.
+    Raises `UserError` if a loss is not finite.
     """
     rate = learning_rate if callable(learning_rate) else lambda step: learning_rate
     if next(model.parameters()).device.type == "cpu":
@@ -197,6 +199,10 @@ def fit(
         if not losses:
             return
         values = [float(value) for value in losses]
+        if bad := [place for place, value in enumerate(values) if not math.isfinite(value)]:
+            step = steps - len(values) + bad[0] + 1
+            advice = "the core diverged; give it other options, or a lower learning rate"
+            raise UserError(f"the loss is not finite in step {step}: {advice}")
         yield Progress(steps, values[-1], sum(values) / len(values), seconds)
 
 

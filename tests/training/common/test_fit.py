@@ -38,6 +38,15 @@ def test_fit_says_nothing_twice_and_nothing_of_no_batches() -> None:
     assert list(fit(model, [], squared, learning_rate=0.1)) == []
 
 
+def test_fit_ends_when_the_loss_is_not_finite() -> None:
+    model, batch = nn.Linear(2, 1), (torch.ones(4, 2),)
+    bad = (torch.full((4, 2), torch.nan),)
+    training = fit(model, [batch, batch, bad, batch], squared, learning_rate=0.1, report_every=2)
+    assert next(training).steps == 2
+    with pytest.raises(UserError, match="not finite in step 3"):
+        next(training)
+
+
 def test_fit_trains_in_training_mode_whatever_happens_in_between() -> None:
     model, modes = nn.Linear(2, 1), []
 
