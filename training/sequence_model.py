@@ -174,9 +174,8 @@ def fit(
 ) -> Iterator[Progress]:
     """Train on `batches`; yield every `report_every` steps and at the end.
 
-    loss: called with the model and the tensors of a batch. learning_rate: Adam's, constant or as a
-    function of the step, counted from 0. The caller may put the model into evaluation mode in between.
-    Raises `UserError` if a loss is not finite.
+    loss: called with the model and the tensors of a batch. learning_rate: Adam's, or a function of the
+    steps before. The model may be in evaluation mode in between. Raises `UserError` if a loss is not finite.
     """
     rate = learning_rate if callable(learning_rate) else lambda step: learning_rate
     if next(model.parameters()).device.type == "cpu":
@@ -200,9 +199,8 @@ def fit(
             return
         values = [float(value) for value in losses]
         if bad := [place for place, value in enumerate(values) if not math.isfinite(value)]:
-            step = steps - len(values) + bad[0] + 1
-            advice = "the core diverged; give it other options, or a lower learning rate"
-            raise UserError(f"the loss is not finite in step {step}: {advice}")
+            where = f"the loss is not finite in step {steps - len(values) + bad[0] + 1}"
+            raise UserError(f"{where}; give the core other options, or a lower learning rate")
         yield Progress(steps, values[-1], sum(values) / len(values), seconds)
 
 

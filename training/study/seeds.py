@@ -872,8 +872,8 @@ class StudySeedsCommand:
         rows: list[dict[str, Any]] = []
         trainings = []
         for row in map(task.sized, table.rows):
-            kind = {"kind": type(row.config).__name__}
-            key = {"core": {**kind, **asdict(row.config)}, "given": row.given}
+            core_of = {"kind": type(row.config).__name__, **asdict(row.config)}
+            key = {"core": core_of, "given": row.given}
             name = f"{task.name}-{digest([settings, key])}-seed_"
             seeds = self.seeds[: row.most_seeds]
             trainings.append([(row, seed, folder / f"{name}{seed}.json") for seed in seeds])
