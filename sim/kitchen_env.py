@@ -99,7 +99,7 @@ class KitchenEnv(gymnasium.Env[dict[str, np.ndarray], np.ndarray]):
         self.render_mode = render_mode
         self._default_task = task
         self._worlds: dict[Callable[[mujoco.MjSpec], None], KitchenWorld] = {}
-        self._enter(task)
+        self._task_name, self.task = task, load_task(task)
         spaces: dict[str, gymnasium.Space[Any]] = {
             camera.name: gymnasium.spaces.Box(0, 255, (camera.height, camera.width, 3), np.uint8)
             for camera in SPEC.cameras
@@ -110,13 +110,13 @@ class KitchenEnv(gymnasium.Env[dict[str, np.ndarray], np.ndarray]):
         low, high = action_limits()
         self.action_space: gymnasium.spaces.Box = gymnasium.spaces.Box(low, high, dtype=np.float32)
 
-    def _enter(self, task: str) -> None:
-        """Make the named task the present one, in a scene that holds what it needs."""
-        self.task: Task = load_task(task)
-        self._task_name, scene = task, type(self.task).add_to_scene
+    @property
+    def world(self) -> KitchenWorld:
+        """The scene with what the present task needs; made when first used, which takes most of a second."""
+        scene = type(self.task).add_to_scene
         if scene not in self._worlds:
             self._worlds[scene] = KitchenWorld(scene)
-        self.world = self._worlds[scene]
+        return self._worlds[scene]
 
     @property
     def tasks(self) -> dict[str, tuple[str, ...]]:
@@ -194,7 +194,8 @@ class KitchenEnv(gymnasium.Env[dict[str, np.ndarray], np.ndarray]):
         """
         super().reset(seed=seed)
         options = options or {}
-        self._enter(options.get("task", self._default_task))
+        name = options.get("task", self._default_task)
+        self._task_name, self.task = name, load_task(name)
         wanted = options.get("instruction")
         if wanted is not None:
             require_choice(

@@ -91,10 +91,9 @@ class Cameras:
     The shapes of meshes, textures and what `OF_MODEL` does not name must not change once the model is
     compiled.
 
-    The renderer of the policy's frames is made at once, so that a machine that cannot render is
-    found out early. It must also exist before the caller registers an exit handler that closes the
-    cameras, since MuJoCo ends EGL in an exit handler of its own, which it registers when it first
-    makes a renderer.
+    The renderer of the policy's frames is made at once: it must exist before the caller registers an
+    exit handler that closes the cameras, since MuJoCo ends EGL in one of its own, which it registers
+    when it first makes a renderer.
     """
 
     def __init__(self, model: mujoco.MjModel, data: mujoco.MjData):

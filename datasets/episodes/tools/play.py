@@ -7,15 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from textwrap import shorten
 from types import TracebackType
-from typing import Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import imageio
 import numpy as np
 import numpy.typing as npt
-from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
 from PIL import Image
 from tyro.conf import Positional, arg
 
@@ -24,6 +20,10 @@ from ttm.datasets.frames import Frames
 from ttm.datasets.hdf5 import one_line
 from ttm.datasets.reader import EpisodeReader, Floats
 from ttm.policy.errors import UserError
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 FILMS = (".mp4", ".webp")
 HOLD_S = 1.5  # how long the last frame stays, so that one sees how the episode ended
@@ -161,8 +161,7 @@ def _series(episode: EpisodeReader) -> list[Series]:
     for part in episode.spec.actions:
         where = episode.spec.action_slices[part.name]
         labels = [str(place) for place in range(part.size)] if part.size > 1 else [part.name]
-        different = (executed[:, where] != actions[:, where]).any()
-        done = executed[:, where] if different else None
+        done = executed[:, where] if (executed[:, where] != actions[:, where]).any() else None
         title = f"action: {part.name}" + (f" ({part.unit})" if part.unit else "")
         found.append(Series(title, labels, actions[:, where], done))
     for vector in episode.spec.proprioception:
@@ -203,9 +202,11 @@ def capture_times_s(episode: EpisodeReader) -> npt.NDArray[np.float64]:
 
 def film_frames(episode: EpisodeReader) -> Iterator[Frames]:
     """Yield a picture (H, W, 3) uint8 for each tick, with H and W even, as H.264 needs."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
     charts = _series(episode)
-    cameras = CAMERAS if episode.spec.cameras else 0.0
-    height = HEADER + cameras + CHART * len(charts) + FOOTER
+    height = HEADER + bool(episode.spec.cameras) * CAMERAS + CHART * len(charts) + FOOTER
     figure = Figure(figsize=(WIDTH, round(height * DPI / 2) * 2 / DPI), dpi=DPI)
     canvas = FigureCanvasAgg(figure)
     clock = _write_header(figure, episode)
@@ -232,10 +233,9 @@ def _write_header(figure: Figure, episode: EpisodeReader) -> Any:
     judged, colour = outcomes[episode.success]
     title = shorten(episode.instruction or "(no instruction)", 70, placeholder=" …")
     top = 1 - HEADER / 2 / figure.get_figheight()
-    right: dict[str, Any] = {"ha": "right", "va": "center"}
     figure.text(0.01, top, title, size=13, weight="bold", va="center")
-    figure.text(0.99, top, judged, size=12, color=colour, **right)
-    return figure.text(0.89, top, "", size=11, animated=True, **right)
+    figure.text(0.99, top, judged, size=12, color=colour, ha="right", va="center")
+    return figure.text(0.89, top, "", size=11, animated=True, ha="right", va="center")
 
 
 def _place_cameras(figure: Figure, episode: EpisodeReader) -> dict[str, Any]:
@@ -277,8 +277,8 @@ def _draw_chart(axes: Axes, series: Series) -> None:
     axes.set_xlim(-0.5, len(series.values) - 0.5)
     axes.set_title(series.title, loc="left", size=8, weight="bold", pad=2)
     axes.tick_params(labelsize=7)
-    axes.yaxis.set_major_locator(MaxNLocator(3))
-    axes.xaxis.set_major_locator(MaxNLocator(12, integer=True))
+    axes.locator_params(axis="y", nbins=3)
+    axes.locator_params(axis="x", nbins=12, integer=True)
     if len(series.labels) <= MOST_LABELS:
         axes.legend(
             loc="upper left", bbox_to_anchor=(1.0, 1.15), fontsize=6, frameon=False,
