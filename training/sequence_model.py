@@ -5,7 +5,6 @@ Studies and benches share it, so that what they compare differs in its memory on
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
@@ -175,7 +174,8 @@ def fit(
     """Train on `batches`; yield every `report_every` steps and at the end.
 
     loss: called with the model and the tensors of a batch. learning_rate: Adam's, or a function of the
-    step, from 0. The model may be in evaluation mode in between. Raises `UserError` if a loss is not finite.
+    step, from 0. The model may be in evaluation mode in between. Raises `UserError` if a loss or its
+    gradient is not finite.
     """
     rate = learning_rate if callable(learning_rate) else lambda step: learning_rate
     if next(model.parameters()).device.type == "cpu":
@@ -183,25 +183,25 @@ def fit(
     optimizer = torch.optim.Adam(model.parameters(), rate(0))
     batches, seconds, steps = iter(batches), 0.0, 0
     while True:
-        begun, losses = time.perf_counter(), list[Tensor]()
+        begun, found = time.perf_counter(), list[Tensor]()
         model.train()
         for batch in islice(batches, report_every):
             optimizer.param_groups[0]["lr"] = rate(steps)
             value = loss(model, *batch)
             optimizer.zero_grad()
             value.backward()
-            nn.utils.clip_grad_norm_(model.parameters(), MAX_GRADIENT_NORM)
+            norm = nn.utils.clip_grad_norm_(model.parameters(), MAX_GRADIENT_NORM)
             optimizer.step()
             steps += 1
-            losses.append(value.detach())
+            found.append(torch.stack([value.detach(), norm]))
         seconds += time.perf_counter() - begun
-        if not losses:
+        if not found:
             return
-        values = [float(value) for value in losses]
-        if bad := [place for place, value in enumerate(values) if not math.isfinite(value)]:
-            where = f"the loss is not finite in step {steps - len(values) + bad[0] + 1}"
+        if len(bad := (~torch.stack(found).isfinite()).any(dim=1).nonzero()):
+            where = f"loss or gradient is not finite in step {steps - len(found) + int(bad[0]) + 1}"
             raise UserError(f"{where}; give the core other options, or a lower learning rate")
-        yield Progress(steps, values[-1], sum(values) / len(values), seconds)
+        losses = [float(value) for value, _ in found]
+        yield Progress(steps, losses[-1], sum(losses) / len(losses), seconds)
 
 
 def split_sight(options: Sequence[str]) -> tuple[tuple[str, ...], int]:

@@ -47,6 +47,15 @@ def test_fit_ends_when_the_loss_is_not_finite() -> None:
         next(training)
 
 
+def test_fit_ends_when_the_gradient_alone_is_not_finite_be_it_at_the_last_step() -> None:
+    def root(model: nn.Module, x: Tensor) -> Tensor:
+        value: Tensor = (0 * model(x)).abs().sum().sqrt()  # 0, with an infinite slope
+        return value
+
+    with pytest.raises(UserError, match="gradient is not finite in step 1;"):
+        list(fit(nn.Linear(2, 1), [(torch.ones(4, 2),)], root, learning_rate=0.1))
+
+
 def test_fit_trains_in_training_mode_whatever_happens_in_between() -> None:
     model, modes = nn.Linear(2, 1), []
 
