@@ -174,8 +174,7 @@ def fit(
     """Train on `batches`; yield every `report_every` steps and at the end.
 
     loss: called with the model and the tensors of a batch. learning_rate: Adam's, or a function of the
-    step, from 0. The model may be in evaluation mode in between. Raises `UserError` if a loss or its
-    gradient is not finite.
+    step, from 0. The model may be in evaluation mode in between. Raises `UserError` at NaN or infinity.
     """
     rate = learning_rate if callable(learning_rate) else lambda step: learning_rate
     if next(model.parameters()).device.type == "cpu":

@@ -55,10 +55,7 @@ def print_results(*parts: str | Table, figures: Any = None, json_path: Path | No
     """
     console = Console(highlight=False)
     for part in parts:
-        if isinstance(part, str):
-            console.print(part, soft_wrap=True, markup=False)
-        else:
-            console.print(part)
+        console.print(part, soft_wrap=isinstance(part, str), markup=False)
     write_figures(console, json_path, json.dumps(figures, indent=2))
 
 

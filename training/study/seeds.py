@@ -68,6 +68,7 @@ from ttm.training.sequence_model import (
 )
 from ttm.training.study import common, listops
 from ttm.training.study.activity import (
+    AGAIN,
     ActivityModel,
     Episodes,
     Streams,
@@ -771,7 +772,7 @@ class Results:
 
     def texts(self) -> Iterator[str | TitledTable]:
         """Yield table and notes for the terminal."""
-        columns = ("row", "paper", "ours", "from", "to", "seeds", "parameters", "GFLOPs", "CPU h")
+        heads = ("row", "paper", "ours", "from", "to", AGAIN, "seeds", "weights", "GFLOPs", "CPU h")
         rows = []
         for row in self.rows:
             done, values = row["trainings"], self.values(row)
@@ -781,8 +782,11 @@ class Results:
             cost = f"{done[0]['gflops']:.4f}" if done and "gflops" in done[0] else "—"
             paper = "—" if row["paper"] is None else f"{row['paper']:g}"
             hours = sum(each["cpu_hours"] for each in done)
+            classes = chain(*(each.get("each", {}).items() for each in done))
+            again = [100 * value for name, value in classes if name.endswith(AGAIN)]
+            shown.append(f"{np.mean(again):.{self.digits}f}" if again else "—")
             rows.append([row["row"], paper, *shown, len(done), size, cost, f"{hours:.2f}"])
-        known = [each for each in zip(columns, *rows, strict=True) if set(each[1:]) != {"—"}]
+        known = [each for each in zip(heads, *rows, strict=True) if set(each[1:]) != {"—"}]
         names, *lines = zip(*known, strict=True)
         yield compact_table(f"{self.title}: {self.measure}", names, lines)
         yield f"With the paper, Spearman's rank {self.correlation}, 95 % interval over seeds."

@@ -321,6 +321,11 @@ def test_the_command_goes_on_where_it_stopped(
     printed = capsys.readouterr().out
     assert "26.34" in printed
     assert "Spearman" in printed
+    assert "again" not in printed, "no skill comes again in so short streams"
+    each = {"pick: lift": 1.0, "pick again": 0.25, "pull again": 0.5}
+    told = [row | {"trainings": [row["trainings"][0] | {"each": each}]} for row in found.rows]
+    common.print_results(*replace(found, rows=told).texts())
+    assert capsys.readouterr().out.count(" 37.50 ") == 3
     seeds_table.main([str(out / "ttm-processor.json")])
     assert capsys.readouterr().out.startswith("![Processing unit](")
     # The row of the Token Turing Machine is that of another table as well.
