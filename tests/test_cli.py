@@ -353,12 +353,16 @@ except SystemExit:
     assert (lines[0], lines[-1]) == (f"ttm {version('ttm-policy-stack')}", "0 []")
 
 
-def test_what_waits_for_others_loads_no_torch_and_what_reads_options_no_lightning() -> None:
-    """`ttm robot` runs as long as its nodes, and a mistake in an option should be told at once."""
+def test_commands_load_what_takes_long_only_where_they_need_it() -> None:
+    """`ttm robot` runs as long as its nodes, and a mistake in an option should be told at once.
+
+    A simulator films without charts.
+    """
     code = """
 import sys
 import ttm.training.robot.robot
-assert "torch" not in sys.modules
+import ttm.sim.video
+assert not {"torch", "matplotlib"} & set(sys.modules)
 import ttm.training.train
 assert not {"lightning_fabric", "torch._dynamo"} & set(sys.modules)
 """

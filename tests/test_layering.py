@@ -47,7 +47,7 @@ SIMULATION_AND_ROS = {
 CODE_FOLDERS = ("policy", "datasets", "sim", "training", "ros2_ws", "launch", "tests")
 
 LAZY_IMPORTS: Mapping[str, str] = {
-    "ttm.datasets.tools.play": "Matplotlib takes half a second to import, and simulators film without",
+    "ttm.datasets.tools.play": "Matplotlib takes half a second to import, and simulators film without it",
     "ttm.policy.language": "sentence-transformers takes seconds to import and is often not needed",
     "ttm.policy.export": "ONNX Runtime is an extra",
     "ttm.policy.engines": "OpenVINO is large, and not there for every machine and Python",

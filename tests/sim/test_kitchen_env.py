@@ -9,11 +9,13 @@ import pytest
 from gymnasium.utils.env_checker import check_env
 
 from ttm.policy import UserError
-from ttm.sim import TASK_NAMES, KitchenEnv
+from ttm.sim import TASK_NAMES, KitchenEnv, kitchen_env
+from ttm.sim.environment import inspect_env
 from ttm.sim.kitchen.scene import DRAWER_Z_M
 from ttm.sim.kitchen.spec import SPEC
 from ttm.sim.kitchen_env import HOLD_TICKS
 from ttm.sim.registration import register_kitchen
+from ttm.sim.shipped import KITCHEN
 
 
 def command(**parts):
@@ -30,6 +32,11 @@ def test_observation_is_what_the_spec_says(env):
     SPEC.validate_observation(observation)
     assert env.observation_space.contains(observation)
     assert set(observation) == {"head", "wrist", "joint_positions", "ee_pose", "base_velocity"}
+
+
+def test_no_scene_is_compiled_to_ask_what_the_kitchen_can_do(monkeypatch):
+    monkeypatch.delattr(kitchen_env, "KitchenWorld")
+    assert set(inspect_env(KITCHEN).tasks) == set(TASK_NAMES)
 
 
 @pytest.mark.parametrize("task", TASK_NAMES)

@@ -772,7 +772,7 @@ class Results:
 
     def texts(self) -> Iterator[str | TitledTable]:
         """Yield table and notes for the terminal."""
-        heads = ("row", "paper", "ours", "from", "to", AGAIN, "seeds", "weights", "GFLOPs", "CPU h")
+        heads = ("row", "paper", "ours", "from", "to", AGAIN, "seeds", "params", "GFLOPs", "CPU h")
         rows = []
         for row in self.rows:
             done, values = row["trainings"], self.values(row)

@@ -206,7 +206,7 @@ def film_frames(episode: EpisodeReader) -> Iterator[Frames]:
     from matplotlib.figure import Figure
 
     charts = _series(episode)
-    height = HEADER + bool(episode.spec.cameras) * CAMERAS + CHART * len(charts) + FOOTER
+    height = HEADER + (CAMERAS if episode.spec.cameras else 0) + CHART * len(charts) + FOOTER
     figure = Figure(figsize=(WIDTH, round(height * DPI / 2) * 2 / DPI), dpi=DPI)
     canvas = FigureCanvasAgg(figure)
     clock = _write_header(figure, episode)
