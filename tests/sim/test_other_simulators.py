@@ -53,13 +53,10 @@ def test_the_expert_is_evaluated_by_command(tmp_path: Path) -> None:
     assert POINT in (tmp_path / "report.html").read_text()
 
 
-def test_an_untrained_policy_fares_alike_with_one_and_two_workers() -> None:
-    one, two = (
-        evaluate("none", "touch", env=POINT, episodes=4, workers=workers) for workers in (1, 2)
-    )
-    assert one == two
-    assert (one.checkpoint, one.sha256) == ("none", None)
-    assert all(outcome.ticks <= 30 for outcome in one.tasks["touch"].outcomes)
+def test_an_untrained_policy_is_evaluated() -> None:
+    found = evaluate("none", "touch", env=POINT, episodes=4, workers=1)
+    assert (found.checkpoint, found.sha256) == ("none", None)
+    assert all(outcome.ticks <= 30 for outcome in found.tasks["touch"].outcomes)
 
 
 def test_episodes_are_collected_alike_with_one_and_two_workers(tmp_path: Path) -> None:

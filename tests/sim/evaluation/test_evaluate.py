@@ -119,14 +119,14 @@ def test_any_number_of_workers_gives_the_same_result(
     save_checkpoint(checkpoint, policy, {})
     evaluations = []
     for workers in (1, 2):
-        options = {"tasks": ["open_drawer"], "episodes": 4, "max_ticks": 6, "workers": workers}
+        options = {"tasks": ["open_drawer"], "episodes": 2, "max_ticks": 4, "workers": workers}
         evaluations.append(evaluate(checkpoint, **options))
         told = capsys.readouterr().out
         assert told.count("the policy was not trained on the instruction 'open the") == 1
         assert "it does not know 2" in told
     one, two = evaluations
     assert one.to_json() == two.to_json()
-    assert [outcome.ticks for outcome in one.tasks["open_drawer"].outcomes] == [6] * 4
+    assert [outcome.ticks for outcome in one.tasks["open_drawer"].outcomes] == [4] * 2
 
 
 def test_an_initial_state_does_not_depend_on_those_before_it(expert: Path) -> None:
