@@ -146,6 +146,7 @@ def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in {"ticks": 6, "batch_size": 1, "evaluated": 8}.items():
         monkeypatch.setattr(ActivityTask, name, value)
     monkeypatch.setattr(activity, "FEWEST_TICKS", 1)
+    monkeypatch.setattr(seeds, "DRAWS", 50)
 
 
 def test_rows_of_a_table_are_of_equal_size() -> None:
@@ -265,6 +266,8 @@ def test_every_task_is_learned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(seeds.BabyTask, "demonstrations", 3)
     monkeypatch.setattr(seeds.BabyTask, "episodes", 1)
     monkeypatch.setattr(minigrid, "SEEDS_A_FILE", 4)
+    rolled_out = "ttm.training.study.minigrid_study.roll_out"  # of thousands of ticks
+    monkeypatch.setattr(rolled_out, lambda *_: [(True, 5)])
     of_task = {table.task: name for name, table in TABLES.items() if table.task is not ActivityTask}
     for name in of_task.values():
         monkeypatch.setitem(TABLES, name, replace(TABLES[name], rows=TABLES[name].rows[-1:]))
