@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
@@ -103,18 +103,11 @@ def wait_for_episodes(nodes: Nodes, look: Callable[[], object] = lambda: None) -
     while (code := nodes["sim_node"].poll()) is None:
         look()
         if (ended := nodes["policy_node"].poll()) is not None:
+            told = f"policy_node has ended (exit code {ended}), and so do the episodes"
+            print(told, file=sys.stderr, flush=True)
             return ended or 1
         time.sleep(LOOK_S)
     return code
-
-
-def wait_for_first(nodes: Sequence[subprocess.Popen[bytes]]) -> int:
-    """Return the exit code of the node that ends first."""
-    while True:
-        for node in nodes:
-            if (code := node.poll()) is not None:
-                return code
-        time.sleep(LOOK_S)
 
 
 def _of_child(environment: Mapping[str, str]) -> dict[str, str]:

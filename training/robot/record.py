@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -16,10 +17,10 @@ from ttm.sim.condition import PATIENT_MAX_AGE_S, next_seed
 from ttm.sim.environment import choose_task, inspect_env
 from ttm.sim.shipped import KITCHEN
 from ttm.training.robot.processes import (
+    LOOK_S,
     require_rclpy,
     running_nodes,
     simulation_environment,
-    wait_for_first,
 )
 from ttm.training.robot.robot import (
     check_options,
@@ -110,8 +111,13 @@ def record_simulation(nodes: Nodes, task: str) -> int:
 
 
 def _run(nodes: Mapping[str, Mapping[str, Any]], environment: Mapping[str, str]) -> int:
+    """Return the exit code of the node that ends first."""
     with running_nodes(nodes, environment) as running:
-        return wait_for_first(list(running.values()))
+        while True:
+            for node in running.values():
+                if (code := node.poll()) is not None:
+                    return code
+            time.sleep(LOOK_S)
 
 
 @dataclass(frozen=True)

@@ -330,11 +330,16 @@ def test_a_running_node_is_left_alone() -> None:
     nodes["policy_node"].wait()
 
 
-def test_the_simulator_goes_on_only_if_the_policy_comes_back() -> None:
+def test_the_simulator_goes_on_only_if_the_policy_comes_back(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     """Without `look`, the crash of the policy is the end; with it, the simulator's code counts."""
     wait, crash = "import time; time.sleep(600)", "import os; os._exit(3)"
     nodes = {"sim_node": _process(wait), "policy_node": _process(crash)}
     assert wait_for_episodes(nodes) == 3
+    assert (
+        capsys.readouterr().err == "policy_node has ended (exit code 3), and so do the episodes\n"
+    )
 
     def look() -> None:
         if nodes["policy_node"].poll() is not None:
