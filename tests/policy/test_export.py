@@ -73,6 +73,7 @@ def export(
         else:  # with parts that are predicted in another form than the robot's
             spec = replace(
                 spec,
+                cameras=spec.cameras[:1],
                 proprioception=(ProprioceptionSpec("tip", POSE),),
                 actions=(*spec.actions, ActionPart("pose", 7, ""), ActionPart("move", 3, "m/tick")),
             )

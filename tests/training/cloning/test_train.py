@@ -98,12 +98,12 @@ FROZEN = {"window": "episode", "freeze_vision": True}
     [
         {},
         {"window": "episode"},
-        {"window": 64, "memory": "carry"},
+        {"window": 16, "memory": "carry"},
         FROZEN,
         {**FROZEN, "recall_weight": 2.0},
         {**FROZEN, "window": 3, "memory": "carry", "recall_weight": 2.0},
     ],
-    ids=["plain", "episode", "64", "frozen", "recall", "recall-carry"],
+    ids=["plain", "episode", "carry", "frozen", "recall", "recall-carry"],
 )
 def test_resumed_equals_unbroken(
     command: Make,
