@@ -328,6 +328,25 @@ def test_help_of_every_command_shows_few_options(capsys: pytest.CaptureFixture[s
     assert sum(counts.values()) <= MOST_OPTIONS, sorted(counts.items(), key=lambda c: -c[1])[:8]
 
 
+@pytest.mark.parametrize("words", [["--help"], ["compare", "--help"], ["evaluate", "-h"]])
+def test_paragraphs_of_help_end_between_words(
+    words: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Terminals cut them within words. Lines to copy are left as they are."""
+    monkeypatch.setenv("COLUMNS", "60")
+    with pytest.raises(SystemExit):
+        cli.main(words)
+    lines = capsys.readouterr().out.splitlines()
+    assert max(len(line) for line in lines if line[:1].isalpha()) <= 60
+    assert any(line.startswith("  ttm ") and len(line) > 60 for line in lines)
+
+
+def test_a_script_of_completion_is_left_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        cli.main(["--tyro-print-completion", "bash"])
+    assert max(map(len, capsys.readouterr().out.splitlines())) > 200
+
+
 def test_help_and_version_load_no_heavy_library() -> None:
     """Loading one would take seconds."""
     heavy = (

@@ -13,6 +13,7 @@ import os
 import select
 import sys
 from collections.abc import Sequence
+from contextlib import redirect_stdout
 from dataclasses import dataclass, make_dataclass
 from difflib import get_close_matches
 from errno import EDQUOT, EFBIG, ENOSPC, EROFS
@@ -20,22 +21,14 @@ from importlib import import_module
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated, Any, Protocol, Union
+from typing import Annotated, Any, Union
 
 import tyro
 from tyro.conf import OmitSubcommandPrefixes, arg, subcommand
 
 from ttm.policy.errors import UserError, printable, require_writable
 from ttm.policy.extras import NAME, extra_with, install_command
-from ttm.training.help_texts import join_help_lines
-
-
-class Command(Protocol):
-    """A command with its options."""
-
-    def run(self) -> int:
-        """Do the work; return the exit code."""
-
+from ttm.training.help_texts import HelpOutput, join_help_lines
 
 COMMANDS = {
     "collect": "ttm.sim.collect:CollectCommand",
@@ -111,20 +104,15 @@ NO_SPACE = (ENOSPC, EDQUOT, EFBIG, EROFS)  # a disk takes no more, for which one
 EXIT_USER_ERROR, EXIT_INTERRUPTED, EXIT_NO_READER = 2, 130, 141
 
 
-def parse(args: Sequence[str] | None = None) -> Command:
-    """Return the command that `args` (without `ttm` itself) ask for.
+def parse(words: Sequence[str]) -> Any:
+    """Return the command that `words` (without `ttm` itself) ask for: options, and a method `run`.
 
     tyro exits with code 2 if they are wrong. Raises `UserError` if the file of --config is.
     """
-    words = list(sys.argv[1:] if args is None else args)
-    command: Command = tyro.cli(
-        _choice("", words),
-        prog="ttm",
-        description=DESCRIPTION,
-        args=words,
-        config=(OmitSubcommandPrefixes,),
-    )
-    return command
+    about: Any = {"prog": "ttm", "description": DESCRIPTION}
+    output = HelpOutput(sys.stdout) if {"-h", "--help"} & {*words} else sys.stdout
+    with redirect_stdout(output):
+        return tyro.cli(_choice("", words), args=words, config=(OmitSubcommandPrefixes,), **about)
 
 
 def main(args: Sequence[str] | None = None) -> int:

@@ -1,16 +1,20 @@
-"""Help texts of options, made from the docstrings of the fields, and the names of the temporal cores.
+"""Help texts of commands and options, made from docstrings, and the names of the temporal cores.
 
 This module imports no torch.
 
-tyro 1.0 breaks the help text of an option wherever the docstring of the field has a line break,
-because it joins lines before it removes their indentation. It is therefore given joined lines.
+tyro 1.0 breaks help texts where a line of the docstring begins with no letter but a blank or an option. It is
+therefore given joined lines.
 """
 
 from __future__ import annotations
 
+import re
 from dataclasses import fields, is_dataclass
-from functools import cache
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, get_args, get_type_hints
+from functools import cache, partial
+from inspect import cleandoc
+from shutil import get_terminal_size
+from textwrap import fill
+from typing import Annotated, Any, Literal, TypeVar, get_args, get_type_hints
 
 import docstring_parser
 from tyro.conf import arg
@@ -24,11 +28,12 @@ DEFAULT = "Default:"
 
 @cache  # the docstrings are looked for in the source each time
 def join_help_lines(command: Command) -> Command:
-    """Annotate the fields of a dataclass of options with their docstrings, in one line each.
+    """Give a dataclass of options, and its fields, docstrings of one line a paragraph.
 
     Dataclasses among the types of the fields are treated alike. Fields that have a help text by
     `tyro.conf.arg` keep it. Returns the same class.
     """
+    command.__doc__ = re.sub(r"(?<=\S)\n(?=\S)", " ", cleandoc(command.__doc__ or ""))
     for owner in command.__mro__:
         own = vars(owner).get("__annotations__", {})
         if not is_dataclass(owner) or not own:
@@ -52,18 +57,30 @@ def join_help_lines(command: Command) -> Command:
     return command
 
 
+class HelpOutput:
+    """Standard output that breaks paragraphs between words: tyro prints them in one line each."""
+
+    def __init__(self, output: Any) -> None:
+        self._output = output
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._output, name)
+
+    def write(self, text: str) -> int:
+        """Write help."""
+        fit = partial(fill, width=get_terminal_size().columns, break_on_hyphens=False)
+        lines = (fit(line) if line[:1].isalpha() else line for line in text.split("\n"))
+        return int(self._output.write("\n".join(lines)))
+
+
 AUTO = "auto"
 """Value of `ttm train --core` that asks for nothing. (None would look like the core "none" on a
 command line.)"""
 
 _CHOICES = (AUTO, *NAMES)
-
-if TYPE_CHECKING:  # type checkers do not accept a Literal whose values are computed
-    CoreName = str
-    CoreChoice = str
-else:
-    CoreName = Literal[NAMES]
-    CoreChoice = Literal[_CHOICES]
+# Type checkers do not accept a Literal whose values are computed.
+CoreName = Literal[NAMES]  # type: ignore[valid-type]
+CoreChoice = Literal[_CHOICES]  # type: ignore[valid-type]
 
 CORE_HELP = (
     f"What carries memory from tick to tick. {core_descriptions()}; auto: ttm, or with --init and "

@@ -18,7 +18,6 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import yaml
@@ -65,7 +64,7 @@ def running_nodes(
     parameters: Mapping[str, Mapping[str, Any]], environment: Mapping[str, str]
 ) -> Iterator[Nodes]:
     """Start nodes of `ttm_policy` by their parameters; stop those that run at the end, in that order."""
-    before = {number: signal.signal(number, _interrupt) for number in Interruption.SIGNALS}
+    before = {n: signal.signal(n, signal.default_int_handler) for n in Interruption.SIGNALS}
     nodes: Nodes = {}
     with tempfile.TemporaryDirectory(prefix="ttm_robot_") as folder:
         try:
@@ -103,8 +102,7 @@ def wait_for_episodes(nodes: Nodes, look: Callable[[], object] = lambda: None) -
     while (code := nodes["sim_node"].poll()) is None:
         look()
         if (ended := nodes["policy_node"].poll()) is not None:
-            told = f"policy_node has ended (exit code {ended}), and so do the episodes"
-            print(told, file=sys.stderr, flush=True)
+            print(f"policy_node has ended with exit code {ended}; the run ends", file=sys.stderr)
             return ended or 1
         time.sleep(LOOK_S)
     return code
@@ -124,10 +122,6 @@ def _stop(node: subprocess.Popen[bytes]) -> None:
     except subprocess.TimeoutExpired:
         node.kill()
         node.wait()
-
-
-def _interrupt(number: int, frame: FrameType | None) -> None:
-    raise KeyboardInterrupt
 
 
 def simulation_environment() -> dict[str, str]:
