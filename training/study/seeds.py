@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, fields, replace
 from importlib import import_module
-from itertools import chain, islice, zip_longest
+from itertools import chain, islice
 from pathlib import Path
 from pydoc_data.topics import topics
 from typing import Annotated, Any, ClassVar, NamedTuple
@@ -100,8 +100,6 @@ class Row:
     """The figure in the paper; None where it has none, or where we could not check which one it is."""
     given: Given = None
     """What the row asks of its task, beside the core."""
-    most_seeds: int | None = None
-    """Of --seeds, for a row that costs hours; None for all."""
 
 
 class Task(ABC):
@@ -655,7 +653,7 @@ TABLES: dict[str, Table] = {
     "tlb-copy": Table("Copying", f"copying: {TLB_PAPER}", CopyTask, (
         tlb("TLB, T = 100", 6.2, 100), tlb("TLB, T = 200", None, 200), tlb("TLB, T = 300", None, 300),
         tlb("TLB, T = 400", 14.6, 400),
-        *(Row(f"Feedback Transformer, T = {n}", FeedbackConfig(1), None, {"blanks": n}, 3 if n < 300 else 1)
+        *(Row(f"Feedback Transformer, T = {n}", FeedbackConfig(1), None, {"blanks": n})
           for n in (100, 200, 300, 400)),
         ttm("TTM, T = 100", given={"blanks": 100}, initial_memory="learned"),
         *(ttm(f"ours, T = {n}", given={"blanks": n}, write="ring", read="attend", num_layers=0,
@@ -768,7 +766,7 @@ class Results:
         """Of the rows for which there is a figure of the paper and one of ours, in words."""
         both = [row for row in self.rows if row["trainings"] and row["paper"] is not None]
         found = rank_correlation(list(map(self.values, both)), [row["paper"] for row in both])
-        return f"correlation {found or 'unknown, too few rows'}"
+        return f"correlation {found or 'unknown'}"
 
     def texts(self) -> Iterator[str | TitledTable]:
         """Yield table and notes for the terminal."""
@@ -879,10 +877,9 @@ class StudySeedsCommand:
             core_of = {"kind": type(row.config).__name__, **asdict(row.config)}
             key = {"core": core_of, "given": row.given}
             name = f"{task.name}-{digest([settings, key])}-seed_"
-            seeds = self.seeds[: row.most_seeds]
-            trainings.append([(row, seed, folder / f"{name}{seed}.json") for seed in seeds])
+            trainings.append([(row, seed, folder / f"{name}{seed}.json") for seed in self.seeds])
             rows.append({"row": row.name, "paper": row.paper, **key})
-        by_seed = [each for each in chain(*zip_longest(*trainings)) if each is not None]
+        by_seed = [*chain(*zip(*trainings, strict=True))]
         for timeout in (0, -1):  # those that other processes are at come last
             for row, seed, path in by_seed:
                 with suppress(Timeout), FileLock(folder / f".{path.name}.lock", timeout):
