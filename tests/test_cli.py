@@ -10,7 +10,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from errno import ENOSPC
 from importlib.metadata import version
+from inspect import cleandoc
 from pathlib import Path
+from textwrap import fill
 
 import numpy as np
 import pytest
@@ -328,17 +330,21 @@ def test_help_of_every_command_shows_few_options(capsys: pytest.CaptureFixture[s
     assert sum(counts.values()) <= MOST_OPTIONS, sorted(counts.items(), key=lambda c: -c[1])[:8]
 
 
-@pytest.mark.parametrize("words", [["--help"], ["compare", "--help"], ["evaluate", "-h"]])
-def test_paragraphs_of_help_end_between_words(
+@pytest.mark.parametrize("words", [["--help"], ["train", "--help"], ["evaluate", "-h"]])
+def test_paragraphs_of_help_fill_the_terminal_and_end_between_words(
     words: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Terminals cut them within words. Lines to copy are left as they are."""
+    """Also where a line of the docstring begins with a bracket. Lines to copy are left as they are."""
+    text = cli.DESCRIPTION if len(words) == 1 else cli._load("", cli.COMMANDS[words[0]]).__doc__
     monkeypatch.setenv("COLUMNS", "60")
     with pytest.raises(SystemExit):
         cli.main(words)
-    lines = capsys.readouterr().out.splitlines()
-    assert max(len(line) for line in lines if line[:1].isalpha()) <= 60
-    assert any(line.startswith("  ttm ") and len(line) > 60 for line in lines)
+    printed = capsys.readouterr().out
+    for paragraph in cleandoc(text or "").split("\n\n"):
+        if "\n  ttm " not in paragraph:
+            assert fill(" ".join(paragraph.split()), 60, break_on_hyphens=False) in printed
+    examples = [line for line in (text or "").splitlines() if line.strip().startswith("ttm ")]
+    assert all(f"\n  {line.strip()}\n" in printed for line in examples if line[:1] == " ")
 
 
 def test_a_script_of_completion_is_left_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:

@@ -109,10 +109,12 @@ def parse(words: Sequence[str]) -> Any:
 
     tyro exits with code 2 if they are wrong. Raises `UserError` if the file of --config is.
     """
-    about: Any = {"prog": "ttm", "description": DESCRIPTION}
     output = HelpOutput(sys.stdout) if {"-h", "--help"} & {*words} else sys.stdout
+    choice = _choice("", words)
     with redirect_stdout(output):
-        return tyro.cli(_choice("", words), args=words, config=(OmitSubcommandPrefixes,), **about)
+        return tyro.cli(
+            choice, prog="ttm", description=DESCRIPTION, args=words, config=[OmitSubcommandPrefixes]
+        )
 
 
 def main(args: Sequence[str] | None = None) -> int:

@@ -2,8 +2,8 @@
 
 This module imports no torch.
 
-tyro 1.0 breaks help texts where a line of the docstring begins with no letter but a blank or an option. It is
-therefore given joined lines.
+tyro 1.0 breaks a help text wherever a line of the docstring begins with something else than a letter, such as
+an indented line or an option. It is therefore given joined lines.
 """
 
 from __future__ import annotations

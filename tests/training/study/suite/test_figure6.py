@@ -139,7 +139,7 @@ def test_ours_emptied_is_ours_whose_memory_is_reset_at_every_tick(
 def test_a_study_evaluates_its_rows_on_the_same_states(
     options: Make, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    rows = "bc-resnet", "ours-emptied", "ours"
+    rows = "bc-resnet", "ours-emptied", "ours", "ttm"  # bc-efficientnet is run above
     wanted = options(row=rows, plot=tmp_path / "figure6.svg")
     assert wanted.run() == 0
     figures = collect_figures(wanted.out)
@@ -155,7 +155,7 @@ def test_a_study_evaluates_its_rows_on_the_same_states(
         assert text in first
     svg = wanted.plot.read_text() if wanted.plot else ""
     assert "all groups, head, ours-emptied: " in svg
-    assert "touch, all, bc-resnet: " in svg
+    assert "touch, all, ttm: " in svg
 
     changed = {path: path.stat().st_mtime_ns for path in wanted.out.rglob("*.safetensors")}
     assert wanted.run() == 0
