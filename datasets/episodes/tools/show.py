@@ -65,9 +65,8 @@ class DataShowCommand:
         require_at_least(1, options(self, "rows", "columns"))
         choices, given = self.choices, self.choices.spec
         new_spec = given if given is not None and not given.exists() else None
-        episodes = open_dataset(
-            self.path, choices=replace(choices, spec=None) if new_spec else choices
-        )
+        choices = replace(choices, spec=None) if new_spec else choices
+        episodes = open_dataset(self.path, choices=choices)
         episodes = episodes.filter(self.mask) if self.mask else episodes
         if not len(episodes):
             raise UserError(f"{self.path}: no episode is in mask '{self.mask}'; leave --mask out")
@@ -90,9 +89,8 @@ def overview_table(episodes: EpisodeDataset) -> Table:
     """Return the robot, files, episodes, steps, rate, cameras, success and note."""
     spec = episodes.spec
     lengths = [episode.num_samples for episode in episodes]
-    masks = ", ".join(
-        f"{key} {sum(key in episode.masks for episode in episodes)}" for key in episodes.mask_keys
-    )
+    counts = (f"{key} {sum(key in each.masks for each in episodes)}" for key in episodes.mask_keys)
+    masks = ", ".join(counts)
     table = Table(show_header=False, box=box.SIMPLE)
     rows = {
         "robot": spec.robot,

@@ -146,10 +146,32 @@ def test_a_stuck_camera_is_found_among_jpegs(damage):
     assert (fault.is_warning, fault.tick) == (False, 4)
 
 
-def test_a_single_repeat_is_a_warning(damage):
-    (fault,) = damage(hold_frame(4, 4)).faults
-    assert fault.is_warning
-    assert "obs/head repeats the frame before it at tick 4" in fault.what
+def test_single_repeats_of_a_camera_are_one_warning(damage):
+    def slow(demo):
+        for tick in (4, 7, 8):
+            hold_frame(tick, tick)(demo)
+
+    (fault,) = damage(slow).faults
+    assert (fault.is_warning, fault.tick) == (True, 4)
+    assert fault.what == "obs/head repeats the frame before it at 3 of 12 ticks"
+
+
+@pytest.mark.parametrize("variation", ["light=1 frames=2", "latency=1"])
+def test_frames_that_a_simulation_repeats_on_purpose_are_no_fault(damage, variation):
+    def frozen(demo):
+        hold_frame(4, 6)(demo)
+        demo.attrs["variation"] = variation
+
+    assert not damage(frozen).faults
+
+
+def test_a_stuck_camera_is_a_fault_under_another_variation(damage):
+    def stuck(demo):
+        hold_frame(4, 6)(demo)
+        demo.attrs["variation"] = "light=1"
+
+    (fault,) = damage(stuck).faults
+    assert not fault.is_warning
 
 
 def test_a_still_scene_before_a_robot_at_rest_is_a_warning(damage):
