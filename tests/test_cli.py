@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -27,6 +28,7 @@ from ttm.sim.evaluation import EvaluateCommand
 from ttm.sim.kitchen.spec import SPEC
 from ttm.sim.shipped import KITCHEN
 from ttm.training import cli
+from ttm.training.robot.robot import RobotCommand
 
 Run = Callable[..., tuple[int, str]]
 MOST_OPTIONS = 360
@@ -463,3 +465,10 @@ def test_ctrl_c_while_the_command_is_imported_is_quiet(tmp_path: Path) -> None:
         check=False,
     )
     assert (done.returncode, done.stderr) == (cli.EXIT_INTERRUPTED, "ttm: interrupted\n")
+
+
+def test_a_node_that_a_signal_ended_gives_the_exit_code_of_a_shell(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(RobotCommand, "run", lambda self: -signal.SIGKILL)
+    assert run("robot")[0] == 137

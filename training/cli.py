@@ -118,12 +118,16 @@ def parse(words: Sequence[str]) -> Any:
 
 
 def main(args: Sequence[str] | None = None) -> int:
-    """Run one command; return 2 after a `UserError`, 130 after Ctrl-C, 141 if nothing reads the output."""
+    """Run one command; return 2 after a `UserError`, 130 after Ctrl-C, 141 if nothing reads the output.
+
+    The code of a process that a signal ended is the shell's, 128 and the signal's number.
+    """
     try:
         try:
-            return _run(args)
+            code = _run(args)
         finally:
             sys.stdout.flush()
+        return code if code >= 0 else 128 - code
     except BrokenPipeError:
         output = select.poll()
         output.register(sys.stdout, select.POLLOUT)

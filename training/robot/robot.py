@@ -201,10 +201,9 @@ def drive_robot(policy: PolicyParameters, *, respawn: bool = False) -> int:
         _with_files(policy, respawn) as given,
         running_nodes({"policy_node": asdict(given)}, os.environ) as nodes,
     ):
-        code = nodes["policy_node"].wait()
-        while respawn and start_after_crash(nodes, "policy_node", os.environ):
-            code = nodes["policy_node"].wait()
-        return code
+        while nodes["policy_node"].wait() and respawn:
+            respawn = start_after_crash(nodes, "policy_node", os.environ)
+        return nodes["policy_node"].wait()
 
 
 def drive_simulation(
