@@ -52,7 +52,8 @@ class TokenTuringConfig(CoreConfig):
     its own in any case, the other processors have none."""
     summarizer: Literal["mlp", "mha", "query", "pooling"] = "mlp"
     """S_k. mlp: weights by an MLP of each token (eq. 3). mha: learned queries in 8 heads, with
-    projections. query: learned queries in one head (eq. 2). pooling: means of neighbouring tokens."""
+    projections, so that the memory is not bounded and may overflow in a training. query: learned queries
+    in one head (eq. 2). pooling: means of neighbouring tokens."""
     processor: Literal["transformer", "mixer", "mlp"] = "transformer"
     """Process: a Transformer encoder, an MLP-Mixer, or an MLP of each token."""
     write: Literal["summarize", "erase_add", "concatenate", "gated", "ring"] = "summarize"
