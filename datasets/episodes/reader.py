@@ -286,15 +286,14 @@ def read_episodes(
         demo = demo_group(file, name)
         _require_whole(demo, path, name, spec)
         facts = demo.attrs
+        instruction = instruction_of(demo) or _from_json(facts.get("ep_meta"), "lang") or default
         episodes.append(
             EpisodeReader(
                 path=path,
                 name=name,
                 spec=spec,
                 num_samples=len(demo["actions"]),
-                instruction=instruction_of(demo)
-                or _from_json(facts.get("ep_meta"), "lang")
-                or default,
+                instruction=instruction,
                 task=plain_text(decoded(facts.get("task")), "task"),
                 success=whole_number(facts.get("success"), bool),
                 seed=whole_number(facts.get("seed"), int),

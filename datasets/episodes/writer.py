@@ -319,11 +319,8 @@ class EpisodeWriter:
 
         datasets: dict[str, h5py.Dataset] = {}
         create("actions", 128, (self.spec.action_size,), np.float32)
-        for key, dtype in (
-            ("timestamps", np.float64),
-            ("rewards", np.float32),
-            ("dones", np.int64),
-        ):
+        kinds = {"timestamps": np.float64, "rewards": np.float32, "dones": np.int64}
+        for key, dtype in kinds.items():
             create(key, 128, (), dtype)
         for vector in self.spec.proprioception:
             create(f"obs/{vector.name}", 128, (vector.size,), np.float32)

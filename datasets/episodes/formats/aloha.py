@@ -115,20 +115,20 @@ def write(source: Source, target: Path, options: ConvertOptions) -> None:
 def _recording(path: Path, spec: PolicySpec, order: str) -> Recording:
     actions = _read_actions(path).astype(np.float32)
     with open_file(path) as file:
-        attributes = file.attrs
-        success, seed = attributes.get("success"), attributes.get("seed")
-        ours = {name: dtype for name, dtype in OURS.items() if name in file}
-        columns: Any = {name: np.asarray(file[name][()], dtype) for name, dtype in ours.items()}
+        success, seed = file.attrs.get("success"), file.attrs.get("seed")
+        task, variation = (plain_text(decoded(file.attrs.get(n)), n) for n in ("task", "variation"))
+        columns: Any = {n: np.asarray(file[n][()], kind) for n, kind in OURS.items() if n in file}
         return Recording(
             name=str(path),
             actions=actions,
             vectors=_read_vectors(file["observations"], spec, path),
             cameras={c.name: _stream(file, path, c.name, order) for c in spec.cameras},
             instruction=instruction_of(file),
-            task=plain_text(decoded(attributes.get("task")), "task"),
+            task=task,
             success=None if success is None else bool(success),
             seed=None if seed is None else int(seed),
-            masks=frozenset(json.loads(decoded(attributes.get("masks")) or "[]")),
+            variation=variation,
+            masks=frozenset(json.loads(decoded(file.attrs.get("masks")) or "[]")),
             **columns,
         )
 
@@ -155,9 +155,8 @@ def _read_vectors(
             values = observations["qpos"][:, start : start + vector.size]
             start += vector.size
         if values.ndim != 2 or values.shape[1] != vector.size:
-            raise UserError(
-                f"{path}: observations/{vector.name} has shape {values.shape}, others (T, {vector.size})"
-            )
+            what = f"observations/{vector.name} has shape {values.shape}, others (T, {vector.size})"
+            raise UserError(f"{path}: {what}")
         vectors[vector.name] = values.astype(np.float32)
     return vectors
 
@@ -238,6 +237,7 @@ def _write(
         "masks": json.dumps(sorted(recording.masks)),
         "success": recording.success,
         "seed": recording.seed,
+        "variation": recording.variation or None,
         "ttm_spec": source.spec.to_json() if source.has_own_spec else None,
     }
     file.attrs.update({name: value for name, value in facts.items() if value is not None})

@@ -18,7 +18,7 @@ import h5py
 import numpy as np
 
 from ttm.datasets.dataset import EpisodeDataset, open_dataset
-from ttm.datasets.episode_file import open_file, read_stored_spec
+from ttm.datasets.episode_file import decoded, open_file, plain_text, read_stored_spec
 from ttm.datasets.formats.recording import PER_TICK, FrameStream, Recording, Source, survey_actions
 from ttm.datasets.formats.table import ConvertOptions
 from ttm.datasets.frames import Frames, decode_image, encode_jpeg
@@ -114,6 +114,7 @@ def write_demo(
         "language_instruction": recording.instruction or None,
         "success": recording.success,
         "seed": recording.seed,
+        "variation": recording.variation or None,
     }
     demo.attrs.update({name: value for name, value in facts.items() if value is not None})
     if recording.language_embedding is not None:
@@ -243,6 +244,7 @@ def recording_of(episode: EpisodeReader) -> Recording:
             )
             for camera in episode.spec.cameras
         }
+        variation = plain_text(decoded(demo.attrs.get("variation")), "variation")
         has_executed, has_weights = (key in demo for key in ("executed_actions", "loss_weights"))
     driven = episode.interventions
     return Recording(
@@ -259,6 +261,7 @@ def recording_of(episode: EpisodeReader) -> Recording:
         task=episode.task,
         success=episode.success,
         seed=episode.seed,
+        variation=variation,
         masks=episode.masks,
         timestamps=episode.timestamps,
         rewards=rewards,

@@ -50,6 +50,7 @@ class Recording:
     task: str = ""
     success: bool | None = None
     seed: int | None = None
+    variation: str = ""
     masks: frozenset[str] = frozenset()
     timestamps: npt.NDArray[np.float64] | None = None
     """(T,), capture times in seconds."""
@@ -120,8 +121,7 @@ def require_fit(recording: Recording, spec: PolicySpec) -> Recording:
     Raises `UserError` if an array or a frame has another shape than the spec and the number of actions
     say, if a value is not finite as float32, or if the cameras have other names.
     """
-    count = len(recording.actions)
-    if not count:
+    if not (count := len(recording.actions)):
         raise UserError(f"{recording.name} has no tick; leave this episode out")
     shapes: dict[str, tuple[Any, tuple[int, ...]]] = {
         "actions": (recording.actions, (count, spec.action_size)),
@@ -187,6 +187,7 @@ def facts_line(number: int, recording: Recording) -> str:
         "task": recording.task,
         "success": recording.success,
         "seed": recording.seed,
+        "variation": recording.variation,
         "masks": sorted(recording.masks),
         "interventions": None if driven is None else driven.tolist(),
     }
@@ -204,7 +205,7 @@ def read_facts(folder: Path, lengths: Mapping[int, int]) -> tuple[Facts, str]:
     try:
         facts = {line["episode_index"]: line for line in read_lines(path)}
         for line in facts.values():
-            for key in ("instruction", "task"):
+            for key in ("instruction", "task", "variation"):
                 line[key] = plain_text(line.get(key, ""), key)
         known = {number: line["length"] for number, line in facts.items()}
     except (ValueError, KeyError, TypeError) as error:
@@ -220,6 +221,7 @@ def fields_of(facts: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "task": facts.get("task", ""),
         "seed": facts.get("seed"),
+        "variation": facts.get("variation", ""),
         "masks": frozenset(facts.get("masks", ())),
         "interventions": None if driven is None else np.asarray(driven, np.uint8),
     }

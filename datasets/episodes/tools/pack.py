@@ -83,9 +83,8 @@ def pack_dataset(options: DataPackCommand) -> tuple[int, int, int]:
         raise UserError(f"{source} has no camera whose frames could be packed")
     spec = reduced_spec(episodes.spec, options.image_size)
     own = has_own_spec(episodes) or options.choices.changes_spec
-    with_spec = fits_spec(
-        Source(spec, len(episodes), lambda: (_recording(each, spec) for each in episodes), own)
-    )
+    packed = Source(spec, len(episodes), lambda: (_recording(each, spec) for each in episodes), own)
+    with_spec = fits_spec(packed)
     parts = list(_parts(episodes, spec, options.file_gib * 2**30))
 
     def write(folder: Path) -> None:

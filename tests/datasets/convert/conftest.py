@@ -11,6 +11,7 @@ import pytest
 
 from ttm.datasets import EpisodeDataset, open_dataset
 from ttm.datasets.description import Choices
+from ttm.datasets.formats.hdf5 import recording_of
 from ttm.datasets.formats.table import ConvertOptions
 from ttm.datasets.tools.convert import Conversion, convert_dataset
 
@@ -21,7 +22,8 @@ LENGTHS = (6, 4)
 def demos(tmp_path: Path, record: Callable[..., Path]) -> EpisodeDataset:
     """Two episodes of different lengths, drivers, instructions, success and masks, with raw frames."""
     folder = tmp_path / "demos"
-    record(folder / "episode_00000.hdf5", LENGTHS[0], drivers=True, success=True, task="pick")
+    facts = {"success": True, "task": "pick", "variation": "light=1 frames=2"}
+    record(folder / "episode_00000.hdf5", LENGTHS[0], drivers=True, **facts)
     record(
         folder / "episode_00001.hdf5",
         LENGTHS[1],
@@ -75,6 +77,8 @@ def assert_equal() -> Callable[..., None]:
                 np.testing.assert_array_equal(mine.frames(camera.name), other.frames(camera.name))
             for fact in {"instruction", "task", "success", "seed", "masks"} - set(without):
                 assert getattr(mine, fact) == getattr(other, fact), fact
+            if "variation" not in without:
+                assert recording_of(mine).variation == recording_of(other).variation
             if "timestamps" not in without:
                 np.testing.assert_array_equal(mine.timestamps, other.timestamps)
 

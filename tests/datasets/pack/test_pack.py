@@ -12,6 +12,7 @@ import torch
 
 from ttm.datasets import WindowDataset, check_dataset, open_dataset
 from ttm.datasets.description import Choices
+from ttm.datasets.formats.hdf5 import recording_of
 from ttm.datasets.tools.pack import DataPackCommand, pack_dataset
 from ttm.policy import UserError
 from ttm.training.cli import main
@@ -27,7 +28,7 @@ def demos(request, tmp_path, record):
     for i in range(3):
         facts = {"split": "valid" if i == 2 else "train", "task": f"task {i}", "success": i == 1}
         facts |= {"embedding": EMBEDDING, "instruction": f"do {i}", "jpeg_quality": request.param}
-        facts |= {"drivers": i == 1}
+        facts |= {"drivers": i == 1, "variation": f"light={i} frames=1"}
         record(tmp_path / "demos" / f"{i}.hdf5", ticks=4 + i, seed=i, **facts)
     return tmp_path / "demos"
 
@@ -52,6 +53,7 @@ def test_a_training_on_packed_episodes_gets_the_same_windows(demos, tmp_path):
     for before, after in zip(original, packed, strict=True):
         for fact in ("instruction", "task", "success", "seed", "masks", "num_samples"):
             assert getattr(before, fact) == getattr(after, fact)
+        assert recording_of(after).variation == recording_of(before).variation != ""
         assert np.array_equal(before.timestamps, after.timestamps)
         assert np.array_equal(before.interventions, after.interventions)
     assert check_dataset(tmp_path / "packed").num_errors == 0
