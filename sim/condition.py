@@ -66,8 +66,7 @@ class Condition:
     @property
     def levels(self) -> dict[str, int]:
         """What varies -> its level."""
-        pairs = (word.split("=") for word in self.vary.split())
-        return {name: int(level) for name, level in pairs}
+        return {name: int(level) for name, level in re.findall(r"(\w+)=(\d+)", self.vary)}
 
     @property
     def series(self) -> str:
@@ -76,7 +75,9 @@ class Condition:
         words = ["swap with another state"] if self.swaps_states else words
         words += [f"cue {self.cue.replace('_', ' ')}"] if self.cue != "hidden" else []
         words += [f"{self.delay_s:g} s late"] if self.delay_s else []
-        words += [self.vary] if self.vary else []
+        levels = [*self.levels.values()]
+        alike = f"{len(levels)} variations at level {max(levels, default=0)}"
+        words += [alike if len(levels) > 3 and len({*levels}) == 1 else self.vary] if levels else []
         return ", ".join(words + ([] if self.execution == NEWEST else [self.execution]))
 
     @property
@@ -128,8 +129,7 @@ def conditions_of(
     require_above_0({"--noise": noise})
     require_at_least(0, {"--delay": delay_s})
     require_at_most(LONGEST_DELAY_S, {"--delay": delay_s})
-    for gap in gaps:
-        require_at_least(0, {"--gap": gap})
+    require_at_least(0, {"--gap": min(gaps, default=0)})
     ordered = sorted(dict.fromkeys(probes), key=lambda probe: probe != LIVE)
     plain = Condition(cue=cue, delay_s=delay_s)
     of_probe: dict[str, Condition] = {

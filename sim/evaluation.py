@@ -145,16 +145,8 @@ class EvaluateCommand:
         if not self.episodes:
             return self._list_instructions(inspect_env(self.env))
         varied = inspect_env(self.env).variants(self.vary) if self.vary else ("",)
-        conditions = conditions_of(
-            self.gap,
-            self.probe,
-            self.cue,
-            self.noise,
-            self.execution,
-            self.delay,
-            self.donor,
-            varied,
-        )
+        memory = self.gap, self.probe, self.cue, self.noise
+        conditions = conditions_of(*memory, self.execution, self.delay, self.donor, varied)
         several = len(conditions) > 1
         entries = []
         if self.against:
@@ -415,10 +407,12 @@ def _run_episodes(
     outcomes: dict[int, Outcome] = {}
     successes: dict[str, list[bool]] = {}
     say = log_lines(len(jobs)) if progress.disable else None
+    several = len({job.condition for job in jobs}) > 1
     with progress, pool:
         for index, outcome in pool.run(jobs):
             outcomes[index] = outcome
-            group = f"{jobs[index].task}, {jobs[index].condition.folder}"
+            job = jobs[index]
+            group = f"{job.task}, {job.condition.folder}" if several else job.task
             each = successes.setdefault(group, [])
             each.append(outcome.success)
             rate = f"{group}: {sum(each)}/{len(each)}"

@@ -67,6 +67,8 @@ def test_conditions_name_what_varies() -> None:
     assert plain == Condition()
     assert varied.levels == {"camera": 1, "light": 2}
     assert varied.series == "live, camera=1 light=2"
+    everything = Condition(vary=inspect_env(KITCHEN).variant(["2"]))
+    assert everything.series == "live, 13 variations at level 2"
     assert varied.folder == "live_camera=1_light=2"
     assert varied.to_dict() == {"vary": "camera=1 light=2"}
 
