@@ -17,13 +17,16 @@ from ttm.policy.config import EngineName
 from ttm.sim import KitchenEnv, load_evaluation, make_env
 from ttm.sim.actors import PolicyActor
 from ttm.sim.condition import Condition
+from ttm.sim.environment import inspect_env
 from ttm.sim.kitchen.spec import SPEC
 from ttm.sim.probes import PROBES, Trial
 from ttm.sim.rollout import Actor, Outcome, delayed, run_episode
+from ttm.sim.shipped import KITCHEN
 from ttm.training.robot.robot import RobotCommand
 from ttm_policy.simulator.robot import episode_json
 
 TICKS, DELAY_S = 6, 0.3
+VARIED = Condition(vary=inspect_env(KITCHEN).variant(["1"]))
 PATIENT: Any = {"startup_timeout_s": 600.0, "command_timeout_s": 600.0}  # for a busy machine
 
 
@@ -52,8 +55,9 @@ def _policy(checkpoint: Path, engine: EngineName = "auto") -> PolicyActor:
 def _in_process(checkpoint: Path, seeds: list[int]) -> tuple[list[Outcome], list[np.ndarray]]:
     env, actor = KitchenEnv(), _Recorder(_policy(checkpoint))
     outcomes, actions = [], []
+    given: Any = {"spec": SPEC, "task": "pick", "max_ticks": TICKS, "vary": VARIED.levels}
     for seed in seeds:
-        outcomes.append(run_episode(env, actor, spec=SPEC, task="pick", seed=seed, max_ticks=TICKS))
+        outcomes.append(run_episode(env, actor, seed=seed, **given))
         actions.append(np.array(actor.actions))
     env.close()
     return outcomes, actions
@@ -66,11 +70,13 @@ def test_lockstep_over_ros_is_the_run_in_process_bit_by_bit(
     seeds = [1, 2]
     command = RobotCommand(
         sim=True, checkpoint=checkpoint, task="pick", seed=1, episodes=2, max_ticks=TICKS,
-        out=tmp_path, video=tmp_path / "episode.mp4", **PATIENT,
+        vary="1", out=tmp_path, video=tmp_path / "episode.mp4", **PATIENT,
     )  # fmt: skip
     assert command.run() == 0
     outcomes, actions = _in_process(checkpoint, seeds)
-    assert load_evaluation(tmp_path).tasks["pick"].outcomes == tuple(outcomes)
+    evaluation = load_evaluation(tmp_path)
+    assert evaluation.condition == VARIED
+    assert evaluation.tasks["pick"].outcomes == tuple(outcomes)
     with np.load(tmp_path / "actions.npz") as recorded:
         for seed, expected in zip(seeds, actions, strict=True):
             assert np.array_equal(recorded[f"seed_{seed}"], expected)

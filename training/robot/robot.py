@@ -235,7 +235,7 @@ def drive_simulation(
         environment = simulation_environment()
         parameters = {
             "policy_node": {**asdict(given), "use_sim_time": True},
-            "sim_node": asdict(replace(sim, task=task)),
+            "sim_node": asdict(replace(sim, task=task, vary=facts.variant(sim.vary.split()))),
         }
         with running_nodes(parameters, environment) as nodes:
 

@@ -6,10 +6,10 @@ import json
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
+import gymnasium
 import pytest
 import rclpy
 from geometry_msgs.msg import TwistStamped
@@ -92,14 +92,27 @@ class Person(Node):
         return 0.25 in self.episode.get("executed_action", ())
 
 
+class Varied(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """Keeps what varies in each scene."""
+
+    def __init__(self, env: gymnasium.Env[Any, Any]) -> None:
+        super().__init__(env)
+        self.varied: list[Any] = []
+
+    def reset(self, **given: Any) -> Any:
+        self.varied.append(given["options"].get("vary"))
+        return self.env.reset(**given)
+
+
 def run_scenes(signals: Signals) -> None:
     """Run scenes until a signal. All of it belongs to the thread that draws."""
-    env, node = make_env(), SimNode()
-    node.parameters = replace(SimParameters(driver="person", rate=4.0), task="pick")
+    env, node = Varied(make_env()), SimNode()
+    node.parameters = SimParameters(driver="person", rate=4.0, task="pick", vary="light=2")
     node.connect(env)
     try:
         with pytest.raises(Interrupted):
             Scenes(node, env, signals).run()  # type: ignore[arg-type]
+        assert all(vary == {"light": 2} for vary in env.varied)
     finally:
         env.close()
         node.destroy_node()

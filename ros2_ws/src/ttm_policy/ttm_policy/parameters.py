@@ -397,15 +397,13 @@ class SimParameters(NodeParameters):
     episodes: int = param(1, "Number of episodes. The node exits after the last one.", minimum=1)
     first_seed: int = param(0, "Number of the first initial state.", minimum=0)
     gap: int = param(
-        -1,
-        "Ticks for which a memory task hides its cue; -1 to draw them.",
-        unit="ticks",
-        minimum=-1,
+        -1, "Ticks for which a memory task hides its cue; -1 draws them.", unit="ticks", minimum=-1
     )
     probe: ProbeOverRos = param(
         "live",
         "What is done to the policy's memory. erase empties it once, when the robot may act first.",
     )
+    vary: str = param("", "What varies, as in `ttm evaluate`: 1, or light=2 latency=1.")
     max_ticks: int = param(
         0, "Length limit of an episode; 0 for the task's own.", unit="ticks", minimum=0
     )
@@ -424,9 +422,7 @@ class SimParameters(NodeParameters):
         "or same_scene begin another one. lockstep must be false.",
     )
     rate: float = param(
-        0.0,
-        "Simulated seconds per second. 0 is as fast as possible in lockstep, else 1.",
-        minimum=0,
+        0.0, "Simulated seconds a second; 0: as fast as possible in lockstep, else 1.", minimum=0
     )
     command_delay_s: float = seconds(
         0.0,
@@ -454,9 +450,9 @@ class SimParameters(NodeParameters):
 
     @property
     def condition(self) -> Condition:
-        """The gap, the probe and the delay as an evaluation reports them."""
+        """The gap, the probe, the delay and what varies, as an evaluation reports them."""
         gap = None if self.gap < 0 else self.gap
-        return Condition(gap, self.probe, delay_s=self.command_delay_s)
+        return Condition(gap, self.probe, delay_s=self.command_delay_s, vary=self.vary)
 
 
 @dataclass(frozen=True)

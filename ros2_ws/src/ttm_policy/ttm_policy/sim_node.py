@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 
 import gymnasium
 
-from ttm.sim.environment import Env, choose_task, make_env, require_memory_tasks, tasks_of
+from ttm.sim.environment import choose_task, inspect_env, make_env, require_memory_tasks, tasks_of
 from ttm_policy.programs import StopSignals, run_with_ros
 from ttm_policy.simulator.episodes import Episodes, Interrupted, PolicyIsSilent, Scenes
 from ttm_policy.simulator.robot import SimNode
@@ -29,7 +29,7 @@ END_WITHIN_S = 8.0
 class _OnlyInstruction(gymnasium.Wrapper[Any, Any, Any, Any]):
     """Restricts the initial states to those that ask for one instruction."""
 
-    def __init__(self, env: Env, instruction: str):
+    def __init__(self, env: gymnasium.Env[Any, Any], instruction: str):
         super().__init__(env)
         self._instruction = instruction
 
@@ -49,19 +49,20 @@ def _run() -> int:
         env = make_env(given.env)
         stack.callback(env.close)
         task = choose_task(given.env, tasks_of(env), given.task, given.instruction)
-        node.parameters = replace(given, task=task)
+        vary = inspect_env(given.env).variant(given.vary.split()) if given.vary else ""
+        node.parameters = given = replace(given, task=task, vary=vary)
         if option := given.condition.needs_memory_task:
             require_memory_tasks(given.env, [task], option)
-        with_policy = given.driver != "person"
+        person = given.driver == "person"
         driven = (
-            _OnlyInstruction(env, given.instruction) if with_policy and given.instruction else env
+            env if person or not given.instruction else _OnlyInstruction(env, given.instruction)
         )
         try:
             node.connect(driven)
-            if with_policy:
-                node.say(str(Episodes(node, driven, signals).run()))
-            else:
+            if person:
                 Scenes(node, driven, signals).run()
+            else:
+                node.say(str(Episodes(node, driven, signals).run()))
             return 0
         except PolicyIsSilent as error:
             driven.step(node.commands.standing_still())

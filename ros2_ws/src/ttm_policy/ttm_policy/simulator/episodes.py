@@ -291,6 +291,7 @@ class Episodes:
                 max_ticks=parameters.max_ticks or None,
                 on_tick=lambda seen, info: self._on_tick(seen, {**info, "seed": seed}, video),
                 gap=parameters.condition.gap,
+                vary=parameters.condition.levels,
             )
         self._actions[f"seed_{seed}"] = np.array(recorder.actions, dtype=np.float32)
         ended = "success" if outcome.success else "no success"
@@ -378,7 +379,7 @@ class Scenes:
             self._run_scene()
 
     def _run_scene(self) -> None:
-        options = reset_options(self._task)
+        options = reset_options(self._task, vary=self._node.parameters.condition.levels)
         if self._wanted:
             options["instruction"] = self._wanted
         observation, info = self._env.reset(seed=self._seed, options=options)
