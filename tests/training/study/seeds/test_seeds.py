@@ -149,6 +149,10 @@ def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(seeds, "DRAWS", 50)
 
 
+def test_a_note_is_no_wider_than_its_picture() -> None:
+    assert max(len(table.note) for table in TABLES.values()) < 125  # letters of 8 pt on 7.5 inches
+
+
 def test_rows_of_a_table_are_of_equal_size() -> None:
     """Within 2 %, but for Hourglass, whose tables vary the size, and for other numbers of tokens."""
     task = ActivityTask.__new__(ActivityTask)
