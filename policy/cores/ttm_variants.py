@@ -41,8 +41,8 @@ class TokenLearnerMHA(Summarizer):
     """K learned queries attend to the tokens in several heads, without LayerNorm and residual.
 
     The result passes through projections, so it is not the sum of the tokens by `weights`, which are
-    the mean over the heads. It may be larger than any token, and a memory that it writes grow without
-    bound from tick to tick.
+    the mean over the heads. It may be larger than any token, so that the memory may grow without bound
+    from tick to tick.
     """
 
     def __init__(self, width: int, num_tokens: int, num_heads: int = MHA_HEADS) -> None:
