@@ -26,7 +26,6 @@ from ttm.training.robot.robot import RobotCommand
 from ttm_policy.simulator.robot import episode_json
 
 TICKS, DELAY_S = 6, 0.3
-VARIED = Condition(vary=inspect_env(KITCHEN).variant(["1"]))
 PATIENT: Any = {"startup_timeout_s": 600.0, "command_timeout_s": 600.0}  # for a busy machine
 
 
@@ -52,10 +51,12 @@ def _policy(checkpoint: Path, engine: EngineName = "auto") -> PolicyActor:
     return PolicyActor(PolicyRunner.from_checkpoint(checkpoint, engine=engine), {})
 
 
-def _in_process(checkpoint: Path, seeds: list[int]) -> tuple[list[Outcome], list[np.ndarray]]:
+def _in_process(
+    checkpoint: Path, seeds: list[int], varied: Condition
+) -> tuple[list[Outcome], list[np.ndarray]]:
     env, actor = KitchenEnv(), _Recorder(_policy(checkpoint))
     outcomes, actions = [], []
-    given: Any = {"spec": SPEC, "task": "pick", "max_ticks": TICKS, "vary": VARIED.levels}
+    given: Any = {"spec": SPEC, "task": "pick", "max_ticks": TICKS, "vary": varied.levels}
     for seed in seeds:
         outcomes.append(run_episode(env, actor, seed=seed, **given))
         actions.append(np.array(actor.actions))
@@ -73,9 +74,10 @@ def test_lockstep_over_ros_is_the_run_in_process_bit_by_bit(
         vary="1", out=tmp_path, video=tmp_path / "episode.mp4", **PATIENT,
     )  # fmt: skip
     assert command.run() == 0
-    outcomes, actions = _in_process(checkpoint, seeds)
+    varied = Condition(vary=inspect_env(KITCHEN).variant(["1"]))
+    outcomes, actions = _in_process(checkpoint, seeds, varied)
     evaluation = load_evaluation(tmp_path)
-    assert evaluation.condition == VARIED
+    assert evaluation.condition == varied
     assert evaluation.tasks["pick"].outcomes == tuple(outcomes)
     with np.load(tmp_path / "actions.npz") as recorded:
         for seed, expected in zip(seeds, actions, strict=True):
