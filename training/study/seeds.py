@@ -662,7 +662,7 @@ TABLES: dict[str, Table] = {
     "tlb-parts": Table("Past and top-down attention", f"ablation: {TLB_PAPER}", ExpressionTask, (
         tlb("TLB"), tlb("no past", past=False), tlb("no top-down", top_down=False),
     ), "the paper has this table of BabyAI; see tlb-babyai"),
-    "tlb-babyai": Table("Past and top-down attention", f"ablation: {TLB_PAPER}", BabyTask, (
+    "tlb-babyai": Table("Past and top-down attention in BabyAI", f"ablation: {TLB_PAPER}", BabyTask, (
         tlb("TLB", **BABY), tlb("no past", past=False, **BABY), tlb("no top-down", top_down=False, **BABY),
     ), "91.30 and 93.75 are the paper's figures, of other levels; we could not check of which rows"),
     "tlb-chunks": Table("Chunk size", f"ablation: {TLB_PAPER}", ExpressionTask, tuple(

@@ -178,6 +178,18 @@ def test_rows_of_babyai_are_of_equal_size() -> None:
     assert others == pytest.approx([whole] * 2, rel=0.02)
 
 
+def test_committed_results_are_of_these_tables() -> None:
+    """A title, a note, a row or a figure of the paper that changes must change on the page, too."""
+    files = sorted((Path(seeds.__file__).parent / "results" / "seeds").glob("*.json"))
+    assert sorted(path.stem for path in files) == sorted(TABLES)
+    for path in files:
+        found, table = seeds.Results.read(path), TABLES[path.stem]
+        assert (found.title, found.source, found.note) == (table.title, table.source, table.note)
+        rows = [(row["row"], row["paper"]) for row in found.rows]
+        assert rows == [(row.name, row.paper) for row in table.rows], path.stem
+        assert found.title in path.with_suffix(".svg").read_text(encoding="utf-8")
+
+
 def model_of(config: CoreConfig) -> TemporalCore:
     torch.manual_seed(0)
     return config.build(8, 1).eval()
