@@ -39,9 +39,8 @@ from ttm.sim.workers import RAY, TASK, VARY, WorkerPool
 MOST_FAILURES = 100
 """After so many failed episodes of a task in a row, no more are tried. An expert that solves one in
 ten initial states gets there in one of 38,000 cases."""
-TAKEOVER_TICKS = (8, 150)
-"""The expert takes over from a driving policy after so many ticks in which the robot may move, drawn evenly
-by their logarithm: often soon, and sometimes late enough for what goes wrong late in a task."""
+TAKEOVER_TICKS = (8, 45)
+"""The expert takes over from a driving policy after so many ticks in which the robot may move."""
 FINAL_TICKS = 3
 """Ticks that are recorded after success, with `terminate` commanded."""
 
@@ -233,7 +232,7 @@ class Recorder:
         """
         expert = expert_of(self._env)
         disturb = Disturbance(rng, self._disturbance, self._spec)
-        to_drive = int(np.exp(rng.uniform(*np.log(TAKEOVER_TICKS)))) if self._runner else 0
+        to_drive = int(rng.integers(*TAKEOVER_TICKS)) if self._runner else 0
         ticks_left = FINAL_TICKS
         for tick in count():
             label = expert.action()
