@@ -221,12 +221,10 @@ class Demo:
         with self.steps.step("drive the robot over ROS 2"):
             for task in SKILL_NAMES:
                 folder, videos = self.out / "ros" / task, self.out / "ros" / VIDEOS
-                results |= drive_over_ros(
-                    self.options, str(self.trained), task, folder, videos
-                ).tasks
-            self.steps.found(
-                "; ".join(f"{task}: {r.successes} of {r.episodes}" for task, r in results.items())
-            )
+                driven = drive_over_ros(self.options, str(self.trained), task, folder, videos)
+                results |= driven.tasks
+            told = (f"{task}: {r.successes} of {r.episodes}" for task, r in results.items())
+            self.steps.found("; ".join(told))
         return Evaluation("over ROS 2", None, 0, None, results)
 
     def _compare_memories(self) -> Comparison:
@@ -250,12 +248,9 @@ class Demo:
             points = in_points(*evaluations)
             self.steps.found(points)
         with self.steps.step(f"{MEMORY_TASK} over ROS 2, live and erased"):
-            driven = [
-                drive_over_ros(
-                    options, self.checkpoint, MEMORY_TASK, each, each / VIDEOS, condition
-                )
-                for each, condition in zip(ros_folders, self.conditions, strict=True)
-            ]
+            given = options, self.checkpoint, MEMORY_TASK
+            places = zip(ros_folders, self.conditions, strict=True)
+            driven = [drive_over_ros(*given, to, to / VIDEOS, which) for to, which in places]
             same = same_outcomes(zip(evaluations, driven, strict=True))
             self.steps.found(f"{in_points(*driven)} {same}")
         names = ("live", "erased", "live, over ROS 2", "erased, over ROS 2")

@@ -31,15 +31,9 @@ WIDTH = 768
 FEW, MANY = 16, 3136
 """Input tokens a step in the paper's two settings."""
 UNIT = TokenTuringConfig(
-    memory_size=96,
-    process_size=16,
-    num_layers=4,
-    num_heads=12,
-    mlp_size=512,
-    bottleneck=64,
-    token_mixing_size=128,
-    positional_embedding=False,
-)
+    memory_size=96, process_size=16, num_layers=4, num_heads=12, mlp_size=512, bottleneck=64,
+    token_mixing_size=128, positional_embedding=False,
+)  # fmt: skip
 """TTM-Transformer with the sizes that reproduce the paper's costs."""
 MIXER = replace(UNIT, processor="mixer")
 TINY = PRESETS["tiny"]
@@ -96,7 +90,7 @@ def paper_tables() -> dict[str, list[Model]]:
             Model("TTM-Mixer", MIXER, MANY, 0.704),
             Model("recurrent Transformer", recurrent, FEW, 0.410, one_encoder),
             Model(
-                "causal Transformer", sized_like("transformer", UNIT), FEW, None, "8 cached ticks"
+                "causal Transformer", sized_like("transformer", UNIT), FEW, remark="8 cached ticks"
             ),
             Model("temporal Mixer", sized_like("mixer", UNIT), FEW, None, "6 ticks"),
             Model("LSTM", sized_like("lstm", UNIT), FEW, None, "width 768, for each of 16 tokens"),

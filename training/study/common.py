@@ -10,11 +10,13 @@ from typing import Any
 import torch
 from rich.console import Console
 from rich.table import Table
-from torch import Tensor
+from torch import Tensor, nn
 
 from ttm.policy.cores.baselines import CausalTransformer, CausalTransformerConfig
 from ttm.policy.cores.core import CoreState
+from ttm.policy.cores.sequence import SequenceConfig, SequenceCore
 from ttm.policy.errors import UserError
+from ttm.policy.layers import AttentionBlock, layer_norm, waves
 from ttm.sim.results import Rate
 from ttm.training.console import write_figures
 from ttm.training.runtime import keep_freed_memory
@@ -119,3 +121,58 @@ class PlainTransformer(CausalTransformer):
         """See `TemporalCore`; the new state is T ticks longer."""
         state = self.initial_state(tokens.shape[0]) if state is None else state
         return self.extend(tokens, state, episode_start)
+
+
+@dataclass(frozen=True)
+class FeedbackConfig(SequenceConfig):
+    """The sizes of the Feedback Transformer."""
+
+    num_layers: int = 2
+    num_heads: int = 4
+    mlp_size: int = 128
+
+    def build(self, width: int, num_inputs: int) -> FeedbackTransformer:
+        return FeedbackTransformer(width, num_inputs, self)
+
+
+class FeedbackTransformer(SequenceCore):
+    """All layers attend to one memory of each tick before, a learned mean of all layers (Fan et al. 2020).
+
+    The layers share its keys and values. Positions are sines and cosines, which are added to the inputs.
+    The state, "memory", (B, 1 + ticks, 2 D), keys and values, begins with learned ones and grows.
+    """
+
+    def __init__(self, width: int, num_inputs: int, config: FeedbackConfig) -> None:
+        super().__init__(width, num_inputs, config)
+        sizes = config.num_heads, config.mlp_size
+        self.blocks: Any = nn.ModuleList(
+            AttentionBlock(width, *sizes) for _ in range(config.num_layers)
+        )
+        self.mixture = nn.Parameter(torch.zeros(config.num_layers + 1))
+        self.start = nn.Parameter(torch.randn(width))
+        self.norm = layer_norm(width)
+
+    def initial_state(self, batch_size: int) -> CoreState:
+        first = torch.cat(self.blocks[0].keys_values(self.start))
+        return {"memory": first.expand(batch_size, 1, -1)}
+
+    def forward(
+        self, tokens: Tensor, state: CoreState | None = None, episode_start: Tensor | None = None
+    ) -> tuple[Tensor, CoreState]:
+        """See `TemporalCore`; no episode may start within the window."""
+        assert episode_start is None
+        memory = (state or self.initial_state(len(tokens)))["memory"]
+        place = torch.arange(tokens.shape[1]) + (memory.shape[1] - 1) // self.num_outputs
+        position = torch.cat(waves(place, tokens.shape[-1]), 1)[:, None]
+        inputs = self.read_all(tokens) + position.float()
+        outputs, weights = [], self.mixture.softmax(dim=0)
+        for x in inputs.unbind(dim=1):
+            keys, values = memory.chunk(2, dim=-1)
+            levels = [x]  # each (B, r, D)
+            for block in self.blocks:
+                levels.append(block(levels[-1], keys, values))
+            mean = sum(weight * level for weight, level in zip(weights, levels, strict=True))
+            new = torch.cat(self.blocks[0].keys_values(mean), dim=-1)
+            memory = torch.cat([memory, new], dim=1)
+            outputs.append(self.norm(levels[-1]))
+        return torch.stack(outputs, dim=1), {"memory": memory}

@@ -156,16 +156,10 @@ class StudyMikasaCommand:
 
     def _rates(self, task: str, folder: RunFolder) -> Iterator[Rate]:
         """Evaluate what is not evaluated yet, and yield the rates that `MEASURES` names."""
+        given = {name: getattr(self, name) for name in ("episodes", "env", "workers")}
         for condition in conditions_of((), (LIVE, ERASE, SWAP), "hidden", NOISE):
-            result = folder.evaluation(
-                folder.evaluations / condition.folder,
-                task,
-                condition,
-                episodes=self.episodes,
-                env=self.env,
-                workers=self.workers,
-                label=str(folder.path),
-            ).tasks[task]
+            place, label = folder.evaluations / condition.folder, str(folder.path)
+            result = folder.evaluation(place, task, condition, label=label, **given).tasks[task]
             if condition.probe == LIVE:
                 yield result.success
             yield result.choices or Rate(0, 0)

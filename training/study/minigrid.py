@@ -506,12 +506,10 @@ def roll_out(
         steps += 1
         tiles = torch.from_numpy(vocabulary.tiles(np.stack([views[i].image for i in running])))
         directions = torch.tensor([[views[i].direction] for i in running])
-        scores, _, state = policy(
-            instructions, running, tiles.long().unsqueeze(1), directions, state
-        )
-        if generator is None:
-            actions = scores[:, 0].argmax(dim=1)
-        else:
+        seen = tiles.long().unsqueeze(1), directions
+        scores, _, state = policy(instructions, running, *seen, state)
+        actions = scores[:, 0].argmax(dim=1)
+        if generator is not None:
             drawn = torch.multinomial(scores[:, 0].softmax(dim=1), 1, generator=generator)
             actions = drawn.squeeze(1)
         kept = []

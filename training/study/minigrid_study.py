@@ -261,22 +261,12 @@ class StudyMinigridCommand(Level):
                 result = self.train(label, config, shown)
                 write_atomically(path, json.dumps({"settings": settings, **asdict(result)}))
         results = [load_result(path) for path in sorted(folder.glob("*.json"))]
-        expert = {
-            "demonstrations": len(shown),
-            "mean_length": float(shown.lengths.mean()),
-            "seeds_not_solved": shown.skipped.tolist(),
-        }
-        print_results(
-            self.heading(shown),
-            *(self.table(results, way) for way in WAYS),
-            NOTES + OF_CHOICES * self.is_memory,
-            figures={
-                "settings": settings,
-                "expert": expert,
-                "results": [asdict(result) for result in results],
-            },
-            json_path=self.json,
-        )
+        mean, skipped = float(shown.lengths.mean()), shown.skipped.tolist()
+        expert = {"demonstrations": len(shown), "mean_length": mean, "seeds_not_solved": skipped}
+        figures = {"settings": settings, "expert": expert, "results": list(map(asdict, results))}
+        tables = (self.table(results, way) for way in WAYS)
+        notes = NOTES + OF_CHOICES * self.is_memory
+        print_results(self.heading(shown), *tables, notes, figures=figures, json_path=self.json)
         if self.plot is not None:
             write_given(self.plot, draw_panels(panels_of(self.level, results)), "--plot")
         return 0
@@ -305,15 +295,9 @@ class StudyMinigridCommand(Level):
             acting[way] = ActingResult(list(success), list(lengths), seconds)
             rate = 100 * acting[way].successes.rate
             print_progress(f"{label}: {rate:.1f} % of {self.episodes} episodes ({way})")
-        return CoreResult(
-            label,
-            asdict(config),
-            num_parameters(config, self.width),
-            sum(parameter.numel() for parameter in policy.parameters()),
-            progress.mean_loss,
-            progress.seconds,
-            acting,
-        )
+        sizes = num_parameters(config, self.width), sum(p.numel() for p in policy.parameters())
+        trained = progress.mean_loss, progress.seconds
+        return CoreResult(label, asdict(config), *sizes, *trained, acting)
 
     def heading(self, shown: Demonstrations) -> str:
         """Return the text above the tables: demonstrations, training, and evaluation."""

@@ -343,11 +343,8 @@ class StudyPeersCommand:
         if actor:
             given |= {"policy": SHIPPED, "actor": actor}
         if is_new:
-            runner: Any = (
-                ActorRunner(actor, lesson.robot)
-                if actor
-                else PolicyRunner.from_checkpoint(checkpoint)
-            )
+            runner: Any = ActorRunner(actor, lesson.robot) if actor else None
+            runner = runner or PolicyRunner.from_checkpoint(checkpoint)
             network = actor.peer.policy if actor else runner.policy
             module = network if isinstance(network, nn.Module) else network.policy.nets
             size, ticks = sum(p.numel() for p in module.parameters()), latencies_ms(runner, lesson)
@@ -405,10 +402,7 @@ def run_limited(arguments: Sequence[str], out: Path, limit_s: float) -> tuple[fl
     own = {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "HF_HOME": str(hub)}
     with out.with_suffix(".log").open("wb") as log:
         given: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": log, "stderr": log}
-        given |= {
-            "env": {**os.environ, **own},
-            "preexec_fn": lambda: kernel.prctl(1, signal.SIGKILL),
-        }
+        given |= {"env": os.environ | own, "preexec_fn": lambda: kernel.prctl(1, signal.SIGKILL)}
         process = subprocess.Popen([sys.executable, *arguments], **given)
         try:
             if math.isfinite(limit_s):

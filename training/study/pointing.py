@@ -206,12 +206,9 @@ class StudyPointingCommand:
                 raise UserError(f"{path} has frames of {kept['made']}; give another --out")
             return views
         tasks, levels = made["task"], Condition(vary=made["vary"]).levels
-        jobs = [
-            SceneJob(tasks[i % len(tasks)], FIRST_DEMONSTRATION_SEED + i)
-            for i in range(self.scenes)
-        ]
-        arguments = (self.env, levels, cameras)
-        with WorkerPool(Photographer, arguments, workers=self.workers) as pool:
+        seeds = range(FIRST_DEMONSTRATION_SEED, FIRST_DEMONSTRATION_SEED + self.scenes)
+        jobs = [SceneJob(tasks[i % len(tasks)], seed) for i, seed in enumerate(seeds)]
+        with WorkerPool(Photographer, (self.env, levels, cameras), workers=self.workers) as pool:
             seen = dict(track(pool.run(jobs), "looking", total=len(jobs)))
         views = together([seen[i] for i in range(len(jobs))])
         with partial_path(path).open("wb") as file:
@@ -269,22 +266,18 @@ class Pointer:
             scores, wanted, guess, distance = self._see(rows)
             width = round(scores.shape[2] ** 0.5)
             best, right = scores.argmax(2), wanted.argmax(2)
-            across, along = (
-                (best % width - right % width).abs(),
-                (best // width - right // width).abs(),
-            )
-            hits.append(torch.maximum(across, along) <= 1)
-            errors.append(
-                torch.where(distance.isfinite(), (guess.exp() / distance - 1).abs(), torch.nan)
-            )
+            away = best % width - right % width, best // width - right // width
+            hits.append(torch.stack(away).abs().amax(0) <= 1)
+            off = (guess.exp() / distance - 1).abs()
+            errors.append(torch.where(distance.isfinite(), off, torch.nan))
         hit, error = torch.cat(hits).numpy(), torch.cat(errors).numpy()
         for number, camera in enumerate(self.policy.spec.cameras):
             for name, of in enumerate(NAMES):
                 these = (self.held_out[:, 1] == number) & np.isfinite(error[:, name])
                 if count := int(these.sum()):
-                    rate, off = hit[these, name].mean(), np.median(error[these, name])
+                    rate, median = hit[these, name].mean(), np.median(error[these, name])
                     row = {"camera": camera.name, "named": of, "pairs": count}
-                    row |= {"within a cell": f"{rate:.1%}", "error in distance": f"{off:.1%}"}
+                    row |= {"within a cell": f"{rate:.1%}", "error in distance": f"{median:.1%}"}
                     found.append(row)
         return found
 
@@ -309,10 +302,8 @@ class Pointer:
             scores[these] = tokens.logits(maps[these])[..., : len(NAMES)].transpose(1, 2)
             guess[these] = self.distance(tokens(maps[these])[:, : len(NAMES)]).squeeze(2)
         places = torch.from_numpy(self.views.places[pair, camera])  # (B, NAMES, 3)
-        x, y = (
-            (places[..., :2] + torch.tensor([right / width, down / height])).nan_to_num().unbind(2)
-        )
-        across, along = _near(x, maps.shape[3]), _near(y, maps.shape[2])
+        x, y = (places[..., :2] + torch.tensor([right / width, down / height])).unbind(2)
+        across, along = _near(x.nan_to_num(), maps.shape[3]), _near(y.nan_to_num(), maps.shape[2])
         wanted = (along.unsqueeze(-1) * across.unsqueeze(-2)).flatten(2)
         return scores, wanted, guess, places[..., 2]
 

@@ -46,13 +46,12 @@ from ttm.policy.cores.baselines import (
 )
 from ttm.policy.cores.core import CoreConfig, CoreState
 from ttm.policy.cores.hourglass import HourglassConfig
-from ttm.policy.cores.sequence import SequenceConfig, SequenceCore
 from ttm.policy.cores.tlb import TemporalLatentBottleneck, TemporalLatentBottleneckConfig
 from ttm.policy.cores.ttm import TokenTuringConfig
 from ttm.policy.errors import UserError, options, require_at_least, require_choice, require_some
 from ttm.policy.extras import require_extra
 from ttm.policy.files import replacing, write_json
-from ttm.policy.layers import AttentionBlock, TransformerEncoder, layer_norm, waves
+from ttm.policy.layers import TransformerEncoder
 from ttm.policy.spec import checkpoint_path
 from ttm.sim.pages import COLOURS, to_svg
 from ttm.training.bench.common import bytes_for_backward, counted_step
@@ -76,10 +75,17 @@ from ttm.training.study.activity import (
     seen_episodes,
 )
 from ttm.training.study.common import (
+    FeedbackConfig,
     PlainTransformerConfig,
     prepare_process,
     print_results,
     require_svg,
+)
+from ttm.training.study.suite import (
+    StudySuiteCommand,
+    SuiteRunner,
+    collect_figures,
+    parse_variant,
 )
 
 Given = Mapping[str, Any] | None
@@ -176,6 +182,15 @@ def equal(
     return fitted(config, wanted, width, num_inputs, advice="change the row in the study's file")
 
 
+def demonstrations(command: StudySeedsCommand) -> tuple[Path, list[Any], dict[str, Any]]:
+    """Return the shipped checkpoint, episodes to train on and held out, and what tells these from others."""
+    init = checkpoint_path(Path("shipped"))
+    opened = open_all(command.data, like=load_checkpoint(init)[0].spec)
+    parts = [split(opened, "train"), split(opened, "valid")]
+    facts = fingerprint("training", parts[0], {}) | fingerprint("held-out", parts[1], {})
+    return init, parts, facts | {"vision": hashlib.sha256(init.read_bytes()).hexdigest()[:12]}
+
+
 class ActivityTask(Task):
     """Say at each tick of a stream, from the frames so far, which skill's phase is under way.
 
@@ -189,16 +204,9 @@ class ActivityTask(Task):
     def __init__(self, command: StudySeedsCommand) -> None:
         """See `Task`. Features of vision that OUT does not hold are computed."""
         super().__init__(command)
-        init = checkpoint_path(Path("shipped"))
-        opened = open_all(command.data, like=load_checkpoint(init)[0].spec)
-        training, validation = split(opened, "train"), split(opened, "valid")
+        init, (training, validation), facts = demonstrations(command)
         skills = sorted({episode.task for episode in [*training, *validation]})
-        self._settings = {
-            "skills": skills,
-            **fingerprint("training", training, {}),
-            **fingerprint("held-out", validation, {}),
-            "vision": hashlib.sha256(init.read_bytes()).hexdigest()[:12],
-        }
+        self._settings = {"skills": skills, **facts}
         path = command.out / f"features-{digest(self._settings)}.safetensors"
         if not path.exists():
             made = seen_episodes(training, validation, init)
@@ -421,61 +429,6 @@ class AblatedBottleneck(TemporalLatentBottleneck):
         return {**ended, "latents": latents, **self._look_at(latents)}
 
 
-@dataclass(frozen=True)
-class FeedbackConfig(SequenceConfig):
-    """The sizes of the Feedback Transformer."""
-
-    num_layers: int = 2
-    num_heads: int = 4
-    mlp_size: int = 128
-
-    def build(self, width: int, num_inputs: int) -> FeedbackTransformer:
-        return FeedbackTransformer(width, num_inputs, self)
-
-
-class FeedbackTransformer(SequenceCore):
-    """All layers attend to one memory of each tick before, a learned mean of all layers (Fan et al. 2020).
-
-    The layers share its keys and values. Positions are sines and cosines, which are added to the inputs.
-    The state, "memory", (B, 1 + ticks, 2 D), keys and values, begins with learned ones and grows.
-    """
-
-    def __init__(self, width: int, num_inputs: int, config: FeedbackConfig) -> None:
-        super().__init__(width, num_inputs, config)
-        sizes = config.num_heads, config.mlp_size
-        self.blocks: Any = nn.ModuleList(
-            AttentionBlock(width, *sizes) for _ in range(config.num_layers)
-        )
-        self.mixture = nn.Parameter(torch.zeros(config.num_layers + 1))
-        self.start = nn.Parameter(torch.randn(width))
-        self.norm = layer_norm(width)
-
-    def initial_state(self, batch_size: int) -> CoreState:
-        first = torch.cat(self.blocks[0].keys_values(self.start))
-        return {"memory": first.expand(batch_size, 1, -1)}
-
-    def forward(
-        self, tokens: Tensor, state: CoreState | None = None, episode_start: Tensor | None = None
-    ) -> tuple[Tensor, CoreState]:
-        """See `TemporalCore`; no episode may start within the window."""
-        assert episode_start is None
-        memory = (state or self.initial_state(len(tokens)))["memory"]
-        place = torch.arange(tokens.shape[1]) + (memory.shape[1] - 1) // self.num_outputs
-        position = torch.cat(waves(place, tokens.shape[-1]), 1)[:, None]
-        inputs = self.read_all(tokens) + position.float()
-        outputs, weights = [], self.mixture.softmax(dim=0)
-        for x in inputs.unbind(dim=1):
-            keys, values = memory.chunk(2, dim=-1)
-            levels = [x]  # each (B, r, D)
-            for block in self.blocks:
-                levels.append(block(levels[-1], keys, values))
-            mean = sum(weight * level for weight, level in zip(weights, levels, strict=True))
-            new = torch.cat(self.blocks[0].keys_values(mean), dim=-1)
-            memory = torch.cat([memory, new], dim=1)
-            outputs.append(self.norm(levels[-1]))
-        return torch.stack(outputs, dim=1), {"memory": memory}
-
-
 TLB = core(AblatedBottleneckConfig, common.SMALL_CORE, num_latents=10, chunk_size=10)
 
 
@@ -572,6 +525,39 @@ class BabyTask(Task):
         return {"value": rates["best"], "parameters": made.parameters, "each": rates}
 
 
+class SuiteTask(Task):
+    """Choose in the memory suite by what was counted or shown 15 ticks before, by `ttm study suite`."""
+
+    name, measure, digits, steps = "suite", "right choices, %", 1, 3000
+
+    def __init__(self, command: StudySeedsCommand) -> None:
+        super().__init__(command)
+        _, _, self._facts = demonstrations(command)
+        self._study = StudySuiteCommand(
+            data=command.data, core=tuple(row.name for row in TABLES[command.table].rows),
+            steps=self.steps, learning_rate=1e-3, weigh_starts=8, previous_action_dropout=0.7,
+            task=("count", "side_shown"), gap=(15,), probe=("live",), out=command.out / self.name,
+        )  # fmt: skip
+        self._runner = SuiteRunner(self._study)
+
+    def settings(self) -> dict[str, Any]:
+        others = {name: value for name, value in self._runner.settings.items() if name != "data"}
+        return {**super().settings(), **others, **self._facts}
+
+    def sized(self, row: Row) -> Row:
+        return replace(super().sized(row), config=self._runner.cores[row.name])
+
+    def train(self, row: Row, seed: int) -> dict[str, Any]:
+        if self._runner.make(parse_variant(row.name), seed):
+            raise KeyboardInterrupt  # the same command goes on with this training
+        found, key = collect_figures(self._study.out), (row.name, seed)
+        (made,) = (each for each in found.trainings if (each.variant, each.seed) == key)
+        right = (each for each in found.choices if (each.variant, each.seed) == key)
+        each = {one.task: 100 * one.right / one.episodes for one in right}
+        value, hours = float(np.mean(list(each.values()))), (made.cpu_minutes or 0) / 60
+        return {"value": value, "parameters": made.parameters, "each": each, "cpu_hours": hours}
+
+
 def ttm(name: str, paper: float | None = None, given: Given = None, **own: Any) -> Row:
     """Return a row of a Token Turing Machine with fields of its own."""
     return Row(name, core(TokenTuringConfig, **own), paper, given)
@@ -618,6 +604,10 @@ TABLES: dict[str, Table] = {
         ttm("erase and add", 25.86, write="erase_add", initial_memory="learned"),
         ttm("none", 22.65, memory=False), TTM_ROW,
     )),
+    "ttm-suite": Table("Memory write, on a robot", f"table 5: {TTM_PAPER}", SuiteTask, (
+        ttm("ttm write=concatenate", 20.97), ttm("ttm write=erase_add initial_memory=learned", 25.86),
+        ttm("ttm memory=false", 22.65), ttm("ttm", 26.34),
+    ), "a guess is right in a third"),
     "ttm-training": Table("Loss and tokens of a camera", f"text of {TTM_PAPER}", ActivityTask, (
         ttm("loss at the last tick alone", given={"last_only": True}),
         ttm("4 tokens a camera", given={"tokens": 4}),
@@ -839,7 +829,8 @@ class StudySeedsCommand:
 
     table: Annotated[Positional[str], TABLE]
     data: tuple[str, ...] = ()
-    """Demonstrations for the tables of ttm: HDF5 files, folders of them, or globs in quotes."""
+    """Demonstrations for the tables of ttm, for ttm-suite of count and side_shown: HDF5 files, folders of
+    them, or globs in quotes."""
     seeds: tuple[int, ...] = (0, 1, 2)
     """One training of each row for each seed, which seeds first weights and batches."""
     steps: int | None = None
@@ -886,7 +877,7 @@ class StudySeedsCommand:
                         begun = time.process_time()
                         found = task.train(row, seed)
                         hours = round((time.process_time() - begun) / 3600, 6)
-                        write_json(path, {"seed": seed, **found, "cpu_hours": hours})
+                        write_json(path, {"seed": seed, "cpu_hours": hours, **found})
         for of, made in zip(rows, trainings, strict=True):
             of["trainings"] = [json.loads(path.read_text(encoding="utf-8")) for *_, path in made]
         texts = table.title, table.source, table.note, task.measure

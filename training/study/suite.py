@@ -418,7 +418,7 @@ class StudyRunner:
         conditions: Sequence[Condition],
     ) -> None:
         """options: of the command, with `variants`. settings: what all trainings must have in common."""
-        self._options, self._settings = options, settings
+        self._options, self.settings = options, settings
         self._tasks, self._conditions = tasks, conditions
 
     def make_all(self) -> int:
@@ -426,30 +426,33 @@ class StudyRunner:
 
         A folder in which another process works is left out.
         """
-        options = self._options
-        for seed, variant in product(options.seeds, options.variants):
-            label = f"{variant.label}, seed {seed}"
-            name = re.sub(r"[^A-Za-z0-9@=._-]+", "_", variant.label)
-            folder = RunFolder(options.out / name / f"seed_{seed}")
-            with folder.claimed() as mine:
-                if not mine:
-                    print_progress(f"{label}: another process works on it")
-                    continue
-                self._prepare(folder, variant, seed)
-                if folder.training_result is None:
-                    facts, begun = folder.facts, time.process_time()
-                    print_progress(f"{label}: training")
-                    wanted = self._train_options(folder, variant, seed)
-                    code = train(wanted, self._features(variant))
-                    spent = time.process_time() - begun
-                    write_json(folder.facts_file, {**facts, "cpu_s": facts.get("cpu_s", 0) + spent})
-                    if code:
-                        return code
-                given = {**vars(options), "label": label}
-                given = {name: given[name] for name in ("episodes", "env", "workers", "label")}
-                for task, condition in product(self._tasks, self._conditions):
-                    place = folder.evaluations / task / condition.folder
-                    folder.evaluation(place, task, condition, **given)
+        wanted = product(self._options.seeds, self._options.variants)
+        return next(filter(None, (self.make(variant, seed) for seed, variant in wanted)), 0)
+
+    def make(self, variant: Any, seed: int) -> int:
+        """Make what is missing of one training; see `make_all`."""
+        options, label = self._options, f"{variant.label}, seed {seed}"
+        name = re.sub(r"[^A-Za-z0-9@=._-]+", "_", variant.label)
+        folder = RunFolder(options.out / name / f"seed_{seed}")
+        with folder.claimed() as mine:
+            if not mine:
+                print_progress(f"{label}: another process works on it")
+                return 0
+            self._prepare(folder, variant, seed)
+            if folder.training_result is None:
+                facts, begun = folder.facts, time.process_time()
+                print_progress(f"{label}: training")
+                wanted = self._train_options(folder, variant, seed)
+                code = train(wanted, self._features(variant))
+                spent = time.process_time() - begun
+                write_json(folder.facts_file, {**facts, "cpu_s": facts.get("cpu_s", 0) + spent})
+                if code:
+                    return code
+            given = {**vars(options), "label": label}
+            given = {name: given[name] for name in ("episodes", "env", "workers", "label")}
+            for task, condition in product(self._tasks, self._conditions):
+                place = folder.evaluations / task / condition.folder
+                folder.evaluation(place, task, condition, **given)
         return 0
 
     def _prepare(self, folder: RunFolder, variant: Variant, seed: int) -> None:
@@ -457,14 +460,14 @@ class StudyRunner:
         core, sight = self._core(variant), variant.sight
         if not folder.can_resume:
             made = {"variant": variant.label, "seed": seed, "core": core_to_dict(core)}
-            made |= {"settings": self._settings, "sight_tokens": sight}
+            made |= {"settings": self.settings, "sight_tokens": sight}
             write_json(folder.facts_file, made | self._begin(folder, variant, seed))
             return
         facts = folder.facts
         advice = "give the same options as before, another --out, or delete that folder"
         if (core_from_dict(facts["core"]), facts["sight_tokens"]) != (core, sight):
             raise UserError(f"{folder.path} holds a core of other sizes or options; {advice}")
-        for name, value in self._settings.items():
+        for name, value in self.settings.items():
             if facts["settings"].get(name) != value:
                 raise UserError(
                     f"--{name.replace('_', '-')} is {value}, but {folder.path} was made with "
@@ -652,7 +655,7 @@ class SuiteRunner(StudyRunner):
             "cue": options.cue,
         }
         ours = parse_variant(OURS)
-        self._cores = suite_cores(ours, [parse_variant(REFERENCE), *options.variants], self._seen)
+        self.cores = suite_cores(ours, [parse_variant(REFERENCE), *options.variants], self._seen)
         self._sources = source_cores(ours, self._seen)
         tasks = inspect_env(options.env).choose(options.task)
         require_memory_tasks(options.env, tasks, "ttm study suite")
@@ -667,7 +670,7 @@ class SuiteRunner(StudyRunner):
         return super().make_all()
 
     def _core(self, variant: Variant) -> CoreConfig:
-        return self._cores[variant.label]
+        return self.cores[variant.label]
 
     def _features(self, variant: Variant) -> FeatureCache:
         return self._cache
@@ -704,7 +707,7 @@ class SuiteRunner(StudyRunner):
             folder = RunFolder(Path(name))
             for variant in dict.fromkeys([parse_variant(REFERENCE), *variants]):
                 policy = first_policy(
-                    self._seen, self._cores[variant.label], self._sources, 0, variant.sight
+                    self._seen, self.cores[variant.label], self._sources, 0, variant.sight
                 )
                 save_checkpoint(folder.start, policy, {})
                 wanted = replace(self._options.train_options(folder, 0), dry_run=True)
@@ -714,7 +717,7 @@ class SuiteRunner(StudyRunner):
     def _lesson(self, seed: int, sight: int) -> SightMemory | None:
         """Return a memory of another training of the seed, which learned to keep what one would here, too."""
         known = (each for each in run_folders(self._options.out) if each.checkpoint.exists())
-        like = {"seed": seed, "sight_tokens": sight, "settings": self._settings}.items()
+        like = {"seed": seed, "sight_tokens": sight, "settings": self.settings}.items()
         found = [each.checkpoint for each in known if like <= each.facts.items()]
         return load_checkpoint(found[0])[0].sight if found else None
 

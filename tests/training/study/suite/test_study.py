@@ -17,6 +17,7 @@ from ttm.sim import Evaluation
 from ttm.sim.condition import Condition
 from ttm.training import train
 from ttm.training.frozen_vision import MapStore
+from ttm.training.study import seeds
 from ttm.training.study import suite as pieces
 from ttm.training.study.suite import Cost, RunFolder, StudySuiteCommand, collect_figures
 from ttm.training.study.suite_report import OURS, Figures
@@ -93,6 +94,40 @@ def test_interrupted_and_resumed_equals_unbroken(
     unbroken = choices(collect_figures(finished.out))
     assert len(choices(collect_figures(broken.out))) == 2
     assert set(choices(collect_figures(broken.out))) < set(unbroken)
+
+
+def test_a_table_of_a_paper_is_made_by_the_suite(
+    options: Make, seeing: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a tiny network and task; an interrupted training goes on, and costs what both parts cost."""
+    kept = options()
+    tiny = {name: getattr(kept, name) for name in ("init", "batch_size", "task", "env", "episodes")}
+    monkeypatch.setattr(seeds, "StudySuiteCommand", lambda **given: options(**{**given, **tiny}))
+    monkeypatch.setattr(seeds, "checkpoint_path", lambda _: seeing)
+    table = seeds.TABLES["ttm-suite"]
+    monkeypatch.setitem(seeds.TABLES, "ttm-suite", replace(table, rows=table.rows[1:2]))
+    command = seeds.StudySeedsCommand("ttm-suite", kept.data, seeds=(1,), steps=2, out=tmp_path)
+    with pytest.MonkeyPatch.context() as patch:
+        stop_after(patch, 1)
+        with pytest.raises(KeyboardInterrupt):
+            command.make()
+    folder = next(tmp_path.glob("suite/*/seed_1"))
+    before = RunFolder(folder).facts["cpu_s"]
+    made = command.make()
+    figures = collect_figures(tmp_path / "suite")
+    (row,), (training,), (chosen,) = made.rows, figures.trainings, figures.choices
+    assert row["row"] == training.variant == chosen.variant == table.rows[1].name
+    assert (training.seed, training.steps, chosen.gap, chosen.task) == (1, 2, 15, "recall")
+    assert row["core"]["mlp_size"] == training.core["mlp_size"]
+    (found,) = row["trainings"]
+    right = 100 * chosen.right / chosen.episodes
+    assert (found["value"], found["each"]) == (right, {"recall": right})
+    assert found["parameters"] == training.parameters
+    assert found["cpu_hours"] == pytest.approx((training.cpu_minutes or 0) / 60)
+    assert RunFolder(folder).facts["cpu_s"] > before > 0
+    times = files(tmp_path / "suite")
+    assert command.make().rows == made.rows
+    assert files(tmp_path / "suite") == times
 
 
 def test_equal_time_of_the_cpu_gives_each_core_its_steps(
