@@ -21,6 +21,7 @@ from importlib import import_module
 from itertools import chain, islice
 from pathlib import Path
 from pydoc_data.topics import topics
+from textwrap import fill
 from typing import Annotated, Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -794,7 +795,7 @@ class Results:
             ours.plot(mean, [place] * len(mean), "|", color=COLOURS[0], markersize=14)
             hours = sum(each["cpu_hours"] for each in row["trainings"])
             found = [f"{each:.{self.digits}f}  ({hours:.2g} h)" for each in mean]
-            names.append(":  ".join([row["row"], *found]))
+            names.append(":  ".join([fill(row["row"], 30), *found]))
             if row["paper"] is not None:
                 paper[0].plot(row["paper"], place, "D", color=COLOURS[1], markersize=5)
         ours.set_yticks(range(len(self.rows)), names)
@@ -829,8 +830,7 @@ class StudySeedsCommand:
 
     table: Annotated[Positional[str], TABLE]
     data: tuple[str, ...] = ()
-    """Demonstrations for the tables of ttm, for ttm-suite of count and side_shown: HDF5 files, folders of
-    them, or globs in quotes."""
+    """Demonstrations for the tables of ttm (ttm-suite: count, side_shown): files, folders or quoted globs."""
     seeds: tuple[int, ...] = (0, 1, 2)
     """One training of each row for each seed, which seeds first weights and batches."""
     steps: int | None = None
