@@ -61,6 +61,7 @@ def load_checkpoint(
         spec = PolicySpec.from_json(metadata["spec"])
         config = PolicyConfig.from_dict(json.loads(metadata["config"]))
         policy = build_empty(spec, config)
+        weights.setdefault("words.weight", policy.words.weight)  # older files have none
         policy.load_state_dict(weights)
         policy.known_instructions = {
             text: arrays[f"{INSTRUCTIONS}{i}"].numpy()

@@ -164,6 +164,9 @@ class Policy(nn.Module):
         self.core = config.core.build(width, self.num_tokens)
         outputs = self.core.num_outputs
         self.action_head = build_action_head(predicted, outputs, width, config.head, config.chunk)
+        # The code is frozen with vision, which may tell objects by it and not what to do with them.
+        self.words = nn.Linear(config.embedding_size, width, bias=False)
+        nn.init.zeros_(self.words.weight)
         free = np.where(self.relative.commands_differ, np.inf, 0).astype(np.float32)
         (lowest, highest), (least, most) = spec.action_limits, predicted.action_limits
         names = ("lowest_action", "highest_action", "lowest_plan", "highest_plan")
@@ -173,9 +176,7 @@ class Policy(nn.Module):
     @property
     def num_tokens(self) -> int:
         """N, the tokens that the temporal core receives at each tick."""
-        cameras, vectors = len(self.spec.cameras), len(self.spec.proprioception)
-        encoded = self.config.tokens_per_camera * cameras + vectors + 2
-        return encoded + (0 if self.sight is None else sum(self.sight.group_sizes))
+        return max(tokens.stop for tokens in self.token_sources.values())
 
     @property
     def token_sources(self) -> dict[str, slice]:
@@ -216,7 +217,8 @@ class Policy(nn.Module):
         executed = self.normalizer.normalize_executed(inputs.previous_action)
         tokens.append(self.action_token(executed, inputs.previous_action_valid))
         ticks = inputs.previous_action.shape[1]
-        instruction = self.language_token(code)[:, None, None].expand(-1, ticks, 1, -1)
+        words = self.words(inputs.language * self.config.embedding_size**0.5)
+        instruction = (self.language_token(code) + words)[:, None, None].expand(-1, ticks, 1, -1)
         if self.delay_code is not None:
             portion = inputs.known_delay_s / self.config.longest_delay_s
             instruction = instruction + self.delay_code(portion)

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from safetensors import safe_open
 from safetensors.torch import save_file
 
 from ttm.policy import (
@@ -39,6 +40,18 @@ def test_comes_back_whole(
     inputs = make_inputs(2, 3)
     assert torch.equal(loaded(inputs)[0], policy.eval()(inputs)[0])
     assert (loaded.spec, loaded.config, info) == (policy.spec, policy.config, {"steps": 7})
+
+
+def test_one_of_before_the_core_read_the_words_acts_as_it_did(
+    path: Path, policy: Policy, make_inputs: Callable[[int, int], PolicyInputs]
+) -> None:
+    with safe_open(str(path), framework="pt") as file:
+        metadata, weights = file.metadata(), {n: file.get_tensor(n) for n in file.keys()}  # noqa: SIM118
+    del weights["policy.words.weight"]
+    save_file(weights, path, metadata)
+    torch.nn.init.zeros_(policy.words.weight)
+    inputs = make_inputs(2, 3)
+    assert torch.equal(load_checkpoint(path)[0](inputs)[0], policy.eval()(inputs)[0])
 
 
 def test_its_spec_is_read_without_its_weights(path: Path, policy: Policy) -> None:

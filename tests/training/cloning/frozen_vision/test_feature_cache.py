@@ -87,6 +87,22 @@ def test_freezing_excludes_vision_and_its_condition_alone(policy: Policy) -> Non
     assert all(p.requires_grad for p in policy.language_token.parameters())
 
 
+def test_the_core_learns_words_that_frozen_vision_does_not_tell_apart(
+    policy: Policy, episodes: EpisodeDataset
+) -> None:
+    """A vision that has learned to find objects may have one code for all that can be done with them."""
+    torch.nn.init.zeros_(policy.language[1].weight)
+    freeze_vision(policy.eval())
+    batch = WindowDataset(episodes, 6, pad="none").gather([0, 1])  # the same frames, other words
+    inputs, wanted = policy_inputs(batch), torch.tensor([-1.0, 1.0])[:, None, None]
+    learning = torch.optim.Adam([p for p in policy.parameters() if p.requires_grad], lr=2e-3)
+    for _ in range(30):
+        learning.zero_grad()
+        (policy(inputs)[0] - wanted).square().mean().backward()
+        learning.step()
+    assert (policy(inputs)[0] * wanted > 0.5).all()
+
+
 def test_too_little_memory_is_told(
     policy: Policy, episodes: EpisodeDataset, monkeypatch: pytest.MonkeyPatch
 ) -> None:
