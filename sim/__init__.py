@@ -21,6 +21,6 @@ try:
 except ModuleNotFoundError:
     pass  # a robot's computer: the names of tasks and the shipped policy are all that it needs
 else:
-    from ttm.sim.registration import register_kitchen
+    from ttm.sim.kitchen.rendering import register_kitchen
 
     register_kitchen()

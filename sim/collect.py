@@ -20,7 +20,7 @@ from ttm.policy.language import LANGUAGE_MODEL, embed_instruction
 from ttm.policy.runner import PolicyRunner
 from ttm.policy.spec import ActionPart, PolicySpec, checkpoint_path
 from ttm.sim.actors import load_policy
-from ttm.sim.condition import Condition
+from ttm.sim.condition import FIRST_DEMONSTRATION_SEED, KITCHEN, Condition, CueName
 from ttm.sim.environment import (
     ALL_TASKS,
     EXECUTED,
@@ -33,7 +33,6 @@ from ttm.sim.environment import (
     reset_options,
     spec_of,
 )
-from ttm.sim.shipped import FIRST_DEMONSTRATION_SEED, KITCHEN, CueName
 from ttm.sim.workers import RAY, TASK, VARY, WorkerPool
 
 MOST_FAILURES = 100

@@ -1,6 +1,6 @@
-"""The conditions of an evaluation: gap and cue of memory tasks, what is done to the memory, execution.
+"""What every command takes unless told otherwise, and the conditions of an evaluation.
 
-Importing this costs nothing, so that the command line can list the probes quickly.
+Nothing here imports a simulator: a robot's computer has none, and the command line lists the probes quickly.
 """
 
 from __future__ import annotations
@@ -16,8 +16,15 @@ from ttm.datasets.layout import next_episode_path
 from ttm.policy.config import LONGEST_DELAY_S
 from ttm.policy.errors import require_above_0, require_at_least, require_at_most, require_some
 from ttm.policy.execution import NEWEST, parse_execution
-from ttm.sim.shipped import FIRST_DEMONSTRATION_SEED, CueName
 
+KITCHEN = "ttm/Kitchen-v0"
+"""The Gymnasium ID of the simulated Fetch in its kitchen."""
+FIRST_DEMONSTRATION_SEED = 1_000_000
+"""The first initial state that demonstrations are recorded from. Evaluation takes 0, 1, 2, …, so that
+no evaluated state was ever trained on."""
+CueName = Literal["hidden", "left_on", "held_out"]
+"""Whether memory tasks hide their cue before the robot may act, leave it on as a control, or hide a cue
+whose colour or shape they do not show otherwise."""
 ProbeName = Literal["live", "zero", "erase", "freeze", "swap", "noise", "interrupt"]
 LIVE: ProbeName = "live"
 DonorName = Literal["same-state", "other-state"]
@@ -59,7 +66,6 @@ class Condition:
     donor: DonorName = OTHER_STATE
     """Of the probe "swap". This default is that of results that do not name it, and commands ask for
     `SAME_STATE`."""
-
     vary: str = ""
     """What varies beside the initial state, as "camera=1 light=2"; see `EnvFacts.variants`."""
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from ttm.policy.errors import UserError, require_choice
 from ttm.policy.spec import PolicySpec
-from ttm.sim.shipped import KITCHEN, CueName
+from ttm.sim.condition import KITCHEN, CueName
 
 ALL_TASKS = "all"
 """The value of an option that stands for every task of the environment."""

@@ -35,11 +35,13 @@ from ttm.sim.actors import (
 )
 from ttm.sim.compare import Entry, print_comparison, write_report
 from ttm.sim.condition import (
+    KITCHEN,
     LIVE,
     NOISE,
     PROBE_DESCRIPTIONS,
     SAME_STATE,
     Condition,
+    CueName,
     DonorName,
     ProbeName,
     conditions_of,
@@ -59,7 +61,6 @@ from ttm.sim.pages import memory_path, video_path
 from ttm.sim.probes import PROBES, RememberingActor, Trial
 from ttm.sim.results import RESULT_FILE, VIDEOS, Evaluation, TaskResult, load_evaluation
 from ttm.sim.rollout import OnTick, Outcome, delayed, run_episode
-from ttm.sim.shipped import KITCHEN, CueName
 from ttm.sim.video import EpisodeVideo
 from ttm.sim.workers import RAY, TASK, VARY, WorkerPool
 

@@ -180,10 +180,6 @@ class KitchenEnv(gymnasium.Env[dict[str, np.ndarray], np.ndarray]):
         others = self.task.rewordings(self.goal)
         return self.world.variation.worded(self.task.instruction(self.goal), others)
 
-    @property
-    def success(self) -> bool:
-        return self.world.success
-
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
@@ -259,9 +255,15 @@ class KitchenEnv(gymnasium.Env[dict[str, np.ndarray], np.ndarray]):
         lost = self._choice not in (None, self.goal) or self.task.is_lost(self.world)
         self._lost_ticks = self._lost_ticks + 1 if lost else 0
         late = self.world.tick >= self.task.tick_limit(self.world) + self._paused_ticks
-        truncated = not self.success and (late or self._lost_ticks >= LOST_TICKS)
+        truncated = not self.world.success and (late or self._lost_ticks >= LOST_TICKS)
         info = self._info() | {EXECUTED: self._executed.astype(np.float32), HELD: held}
-        return self._arrived(acts=go), float(self.success), self.success, truncated, info
+        return (
+            self._arrived(acts=go),
+            float(self.world.success),
+            self.world.success,
+            truncated,
+            info,
+        )
 
     def _arrived(self, *, acts: bool) -> dict[str, np.ndarray]:
         """Return what the policy gets in this tick. acts: whether it could act in the one before."""
@@ -280,7 +282,7 @@ class KitchenEnv(gymnasium.Env[dict[str, np.ndarray], np.ndarray]):
 
     def _info(self) -> dict[str, Any]:
         world, task = self.world, self.task
-        info = {"task": self._task_name, "instruction": self.instruction, "success": self.success}
+        info = {"task": self._task_name, "instruction": self.instruction, "success": world.success}
         info |= {"tick": world.ticks, "time_s": world.time_s}
         if isinstance(task, CueTask):
             start = start_of(world, CueState)

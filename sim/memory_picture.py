@@ -41,10 +41,10 @@ from ttm.policy.runner import PolicyRunner
 from ttm.policy.sight import SOURCES as SIGHT_SOURCES
 from ttm.policy.spec import PolicySpec
 from ttm.sim.actors import PolicyActor
+from ttm.sim.condition import CueName
 from ttm.sim.environment import EXECUTED
 from ttm.sim.pages import COLOURS
 from ttm.sim.rollout import Outcome
-from ttm.sim.shipped import CueName
 
 PROPRIOCEPTION = "proprioception"
 """The source that stands for all proprioception vectors together."""

@@ -12,10 +12,9 @@ from typing import Any, Literal
 
 from ttm.policy.errors import UserError
 from ttm.policy.files import write_atomically
-from ttm.sim.condition import Condition
+from ttm.sim.condition import KITCHEN, Condition
 from ttm.sim.environment import WORDS, require_same_environment, same_environment
 from ttm.sim.rollout import Choice, Outcome
-from ttm.sim.shipped import KITCHEN
 
 CONFIDENCE = 0.95
 RESULT_FILE = "result.json"

@@ -10,8 +10,8 @@ from typing import Any, Protocol
 import numpy as np
 
 from ttm.policy.spec import PolicySpec
+from ttm.sim.condition import CueName
 from ttm.sim.environment import EXECUTED, Env, reset_options, resting_action_of, spec_of
-from ttm.sim.shipped import CueName
 
 OnTick = Callable[[Mapping[str, np.ndarray], Mapping[str, Any]], None]
 """Is called with every observation, the first one included, and with the environment's `info`. There

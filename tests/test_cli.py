@@ -23,10 +23,10 @@ from ttm.datasets import EpisodeWriter
 from ttm.policy import PRESETS, CameraSpec, Policy, PolicySpec, save_checkpoint
 from ttm.policy.files import write_json
 from ttm.policy.spec import read_header
+from ttm.sim.condition import KITCHEN
 from ttm.sim.environment import inspect_env
 from ttm.sim.evaluation import EvaluateCommand
 from ttm.sim.kitchen.spec import SPEC
-from ttm.sim.shipped import KITCHEN
 from ttm.training import cli
 from ttm.training.robot.robot import RobotCommand
 

@@ -1,11 +1,32 @@
-"""Whether this machine can render the kitchen without a screen, and what to do if it cannot."""
+"""The kitchen's place in Gymnasium's registry, and what to do if this machine cannot render it."""
 
 from __future__ import annotations
 
 import os
+from importlib import import_module
+from typing import Any
+
+import gymnasium
 
 from ttm.policy.errors import UserError
 from ttm.policy.extras import require_extra
+from ttm.sim.condition import KITCHEN
+
+
+def register_kitchen() -> None:
+    """Let `gymnasium.make("ttm/Kitchen-v0")` make the kitchen. `import ttm.sim` calls this."""
+    if KITCHEN not in gymnasium.registry:
+        gymnasium.register(KITCHEN, entry_point=f"{__name__}:make_kitchen")
+
+
+def make_kitchen(**options: Any) -> gymnasium.Env[Any, Any]:
+    """Return a new `KitchenEnv`. Raises `UserError` if this machine cannot render.
+
+    The environment's module is imported after that check, since it imports MuJoCo.
+    """
+    require_rendering()
+    kitchen: gymnasium.Env[Any, Any] = import_module("ttm.sim.kitchen_env").KitchenEnv(**options)
+    return kitchen
 
 
 def require_rendering() -> None:

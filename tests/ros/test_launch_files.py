@@ -16,7 +16,7 @@ import yaml
 
 from ttm.policy import UserError
 from ttm.policy.spec import SHIPPED_CHECKPOINT
-from ttm.sim.shipped import FIRST_DEMONSTRATION_SEED
+from ttm.sim.condition import FIRST_DEMONSTRATION_SEED
 from ttm_policy.contract import default_contract
 from ttm_policy.launching import (
     TOPICS,

@@ -16,12 +16,11 @@ from ttm.policy import PolicyRunner
 from ttm.policy.config import EngineName
 from ttm.sim import KitchenEnv, load_evaluation, make_env
 from ttm.sim.actors import PolicyActor
-from ttm.sim.condition import Condition
+from ttm.sim.condition import KITCHEN, Condition
 from ttm.sim.environment import inspect_env
 from ttm.sim.kitchen.spec import SPEC
 from ttm.sim.probes import PROBES, Trial
 from ttm.sim.rollout import Actor, Outcome, delayed, run_episode
-from ttm.sim.shipped import KITCHEN
 from ttm.training.robot.robot import RobotCommand
 from ttm_policy.simulator.robot import episode_json
 

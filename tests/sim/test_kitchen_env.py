@@ -10,12 +10,12 @@ from gymnasium.utils.env_checker import check_env
 
 from ttm.policy import UserError
 from ttm.sim import TASK_NAMES, KitchenEnv, kitchen_env
+from ttm.sim.condition import KITCHEN
 from ttm.sim.environment import inspect_env
+from ttm.sim.kitchen.rendering import register_kitchen
 from ttm.sim.kitchen.scene import DRAWER_Z_M
 from ttm.sim.kitchen.spec import SPEC
 from ttm.sim.kitchen_env import HOLD_TICKS
-from ttm.sim.registration import register_kitchen
-from ttm.sim.shipped import KITCHEN
 
 
 def command(**parts):

@@ -20,14 +20,13 @@ import numpy as np
 from tyro.conf import arg
 
 from ttm.policy.errors import options, require_at_least, require_some
-from ttm.sim.condition import Condition
+from ttm.sim.condition import KITCHEN, Condition
 from ttm.sim.environment import Env, inspect_env, make_env, reset_options
 from ttm.sim.kitchen import fetch
 from ttm.sim.kitchen.cameras import Renderer
 from ttm.sim.kitchen.rendering import require_rendering
 from ttm.sim.kitchen.spec import FRAME_PX
 from ttm.sim.kitchen_env import KitchenEnv
-from ttm.sim.shipped import KITCHEN
 from ttm.sim.tasks.table import TASK_METAVAR
 from ttm.sim.workers import VARY
 from ttm.training.bench.common import BenchCommand, Cell, Figures, Report, rows_table

@@ -13,9 +13,8 @@ from typing import Any
 from ttm.policy.checkpoint import load_checkpoint
 from ttm.policy.errors import UserError
 from ttm.policy.spec import checkpoint_path
-from ttm.sim.condition import PATIENT_MAX_AGE_S, next_seed
+from ttm.sim.condition import KITCHEN, PATIENT_MAX_AGE_S, next_seed
 from ttm.sim.environment import choose_task, inspect_env
-from ttm.sim.shipped import KITCHEN
 from ttm.training.robot.processes import (
     LOOK_S,
     require_rclpy,

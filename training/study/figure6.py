@@ -19,10 +19,9 @@ from ttm.policy.config import VisionModel
 from ttm.policy.cores.core import CoreConfig
 from ttm.policy.errors import options, require_at_least, require_some
 from ttm.policy.policy import Policy
-from ttm.sim.condition import Condition
+from ttm.sim.condition import KITCHEN, Condition
 from ttm.sim.environment import inspect_env
 from ttm.sim.pages import Point, draw_rates
-from ttm.sim.shipped import KITCHEN
 from ttm.training.data import FeatureCache, open_data
 from ttm.training.network import chosen_network, policy_to_see_as
 from ttm.training.options import ACTIONS, NO_WEIGHTS, TrainOptions, with_file

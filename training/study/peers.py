@@ -55,10 +55,9 @@ from ttm.policy.files import write_json
 from ttm.policy.peers import LerobotActor, RobomimicActor
 from ttm.policy.runner import PolicyRunner
 from ttm.policy.spec import SHIPPED, Array, Observation, PolicySpec, ProprioceptionSpec
-from ttm.sim.condition import LIVE, Condition
+from ttm.sim.condition import KITCHEN, LIVE, Condition
 from ttm.sim.environment import EnvFacts, inspect_env
 from ttm.sim.results import RESULT_FILE, load_evaluation
-from ttm.sim.shipped import KITCHEN
 from ttm.training.console import compact_table, make_folder, print_progress
 from ttm.training.run_log import LAST
 from ttm.training.study.common import print_results

@@ -31,9 +31,8 @@ from ttm.policy.language import embed_instruction
 from ttm.policy.policy import Policy
 from ttm.policy.spec import CameraSpec
 from ttm.policy.vision import CameraTokens
-from ttm.sim.condition import Condition
+from ttm.sim.condition import FIRST_DEMONSTRATION_SEED, KITCHEN, Condition
 from ttm.sim.environment import expert_of, inspect_env, make_env, reset_options
-from ttm.sim.shipped import FIRST_DEMONSTRATION_SEED, KITCHEN
 from ttm.sim.workers import TASK, VARY, WorkerPool
 from ttm.training.network import chosen_network
 from ttm.training.options import TrainOptions

@@ -45,11 +45,19 @@ from ttm.policy.files import write_atomically, write_json
 from ttm.policy.policy import Policy
 from ttm.policy.sight import SightMemory
 from ttm.policy.spec import checkpoint_path
-from ttm.sim.condition import LIVE, NOISE, PROBE_DESCRIPTIONS, Condition, ProbeName, conditions_of
+from ttm.sim.condition import (
+    KITCHEN,
+    LIVE,
+    NOISE,
+    PROBE_DESCRIPTIONS,
+    Condition,
+    CueName,
+    ProbeName,
+    conditions_of,
+)
 from ttm.sim.environment import inspect_env, require_memory_tasks
 from ttm.sim.evaluation import evaluate_conditions
 from ttm.sim.results import RESULT_FILE, Evaluation, load_evaluation
-from ttm.sim.shipped import KITCHEN, CueName
 from ttm.training.console import make_folder, print_progress, write_given
 from ttm.training.data import FeatureCache
 from ttm.training.network import parameters_and_tokens, with_vision_kept
@@ -187,11 +195,7 @@ def source_cores(ours: Variant, seen: Policy) -> list[CoreConfig]:
 
 
 def first_policy(
-    seen: Policy,
-    config: CoreConfig,
-    sources: Sequence[CoreConfig],
-    seed: int,
-    sight: int = 0,
+    seen: Policy, config: CoreConfig, sources: Sequence[CoreConfig], seed: int, sight: int = 0
 ) -> Policy:
     """Return the policy with the core of `config` with which the training of `seed` begins.
 

@@ -35,10 +35,10 @@ import mujoco
 import numpy as np
 
 from ttm.policy.errors import UserError, require_choice
+from ttm.sim.condition import CueName
 from ttm.sim.kitchen import fetch
 from ttm.sim.kitchen.scene import CHEST_POSITION_M, COUNTER_TOP_Z_M
 from ttm.sim.kitchen.world import InitialState, KitchenWorld
-from ttm.sim.shipped import CueName
 from ttm.sim.tasks.task import Task
 
 GAPS = (3, 15)

@@ -12,13 +12,12 @@ import pytest
 from ttm.policy import UserError
 from ttm.sim.collect import CollectCommand
 from ttm.sim.compare import read_entries
-from ttm.sim.condition import Condition, conditions_of
+from ttm.sim.condition import KITCHEN, Condition, conditions_of
 from ttm.sim.environment import EnvFacts, inspect_env
 from ttm.sim.evaluation import EvaluateCommand, evaluate
 from ttm.sim.kitchen.spec import SPEC
 from ttm.sim.results import Evaluation, PairedTest, TaskResult, compare, load_evaluation
 from ttm.sim.rollout import Outcome
-from ttm.sim.shipped import KITCHEN
 
 FACTS = EnvFacts(
     "my:Env-v0", SPEC, {"pick": ("pick",)}, True, variations=("camera", "light", "words")

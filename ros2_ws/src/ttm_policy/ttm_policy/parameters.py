@@ -27,8 +27,7 @@ from ttm.policy.errors import (
     require_choice,
 )
 from ttm.policy.execution import EXECUTION_HELP, NEWEST
-from ttm.sim.condition import Condition
-from ttm.sim.shipped import KITCHEN
+from ttm.sim.condition import KITCHEN, Condition
 from ttm.sim.tasks.table import TASKS
 
 
