@@ -27,7 +27,7 @@ from ttm.policy.errors import UserError
 from ttm.policy.files import write_atomically
 from ttm.training.options import ACTIONS, PLACES, TrainOptions, label
 
-FORMAT = "1"
+FORMAT = "2"
 
 
 @dataclass
@@ -93,10 +93,9 @@ def read_header(path: Path) -> dict[str, Any]:
         raise UserError(
             f"{path}: not a training's state ({error}); start again with --overwrite"
         ) from error
-    if metadata.get("ttm_resume") != FORMAT:
-        raise UserError(
-            f"{path}: format {metadata.get('ttm_resume')} of a training's state, not {FORMAT}"
-        )
+    if (found := metadata.get("ttm_resume")) != FORMAT:
+        fault = f"{path}: another version's state of format {found}, not {FORMAT}"
+        raise UserError(f"{fault}; go on with that version, or start again with --overwrite")
     header: dict[str, Any] = json.loads(metadata["header"])
     return header
 

@@ -42,7 +42,7 @@ def test_comes_back_whole(
     assert (loaded.spec, loaded.config, info) == (policy.spec, policy.config, {"steps": 7})
 
 
-def test_one_of_before_the_core_read_the_words_acts_as_it_did(
+def test_an_older_one_without_words_acts_as_it_did(
     path: Path, policy: Policy, make_inputs: Callable[[int, int], PolicyInputs]
 ) -> None:
     with safe_open(str(path), framework="pt") as file:

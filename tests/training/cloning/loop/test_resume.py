@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import save_file
 from torch import nn
 
 from ttm.policy import UserError
@@ -71,6 +72,9 @@ def test_what_cannot_be_resumed_is_a_user_error(tmp_path: Path) -> None:
     (tmp_path / "cut.safetensors").write_bytes(b"\x10\x00")
     with pytest.raises(UserError, match="not a training's state"):
         read_header(tmp_path / "cut.safetensors")
+    save_file({}, tmp_path / "old.safetensors", {"ttm_resume": "1"})  # its policy had fewer weights
+    with pytest.raises(UserError, match=r"state of format 1, not 2; .*--overwrite"):
+        read_header(tmp_path / "old.safetensors")
 
 
 def test_only_matrices_and_kernels_decay() -> None:
