@@ -43,7 +43,7 @@ from ttm.sim.workers import usable_cores
 from ttm.training.augmentation import ImageChanges
 from ttm.training.distributed import Fabric, Processes
 from ttm.training.frozen_vision import EpisodeFeatures, tick_codes
-from ttm.training.losses import PastActions, RecallTargets, TrainingBatch
+from ttm.training.losses import RecallTargets, TrainingBatch
 from ttm.training.options import AugmentationConfig, InputDropoutConfig, LossConfig, TrainOptions
 from ttm.training.resume import read_header
 from ttm.training.run_log import resume_path
@@ -201,7 +201,7 @@ class BatchSource:
     """(num_ticks,); None for 1."""
     features: EpisodeFeatures | None = None
     """Of frozen vision, in place of the images of `windows`."""
-    recall: RecallTargets | PastActions | None = None
+    recall: RecallTargets | None = None
     """With a recall loss."""
     chunk: int = 1
     """K, the actions that the policy predicts at each tick."""
@@ -379,11 +379,8 @@ def batch_source(
 ) -> BatchSource:
     """Return the source of batches of `windows`, which are of `episodes`, with frames or features."""
     processes, loss = Processes.of(fabric), options.loss
-    recall: RecallTargets | PastActions | None = None
-    if loss.recall_weight and loss.recall == "actions":
-        executed = policy.normalizer.normalize_executed(windows.vectors["executed actions"])
-        recall = PastActions(executed, windows.episode_lengths)
-    elif features is not None and loss.recall_weight:
+    recall: RecallTargets | None = None
+    if features is not None and loss.recall_weight:
         # Those of the first process: elsewhere rounding may turn the sign of a component around.
         seen = features.seen()
         stands = processes.from_first(stand_stills(episodes))

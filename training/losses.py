@@ -244,30 +244,6 @@ class RecallTargets:
         return targets.masked_fill(((before != stands) | first).unsqueeze(-1), float("nan"))
 
 
-PAST_TICKS = 16
-"""How far back `PastActions` asks."""
-
-
-class PastActions:
-    """The targets of past-action prediction: the actions of the last `PAST_TICKS` ticks, normalised.
-
-    Torne et al. 2025, "Learning Long-Context Diffusion Policies via Past-Token Prediction". Before the first
-    tick stands its own action.
-    """
-
-    def __init__(self, actions: Tensor, lengths: Sequence[int]) -> None:
-        """actions: (num_ticks, A), of episodes of these lengths one after another."""
-        self._actions, counts = actions, torch.tensor(lengths)
-        self._first = torch.repeat_interleave(counts.cumsum(0) - counts, counts)
-        self.size = PAST_TICKS * actions.shape[1]
-
-    def at(self, ticks: Tensor, *, whole_past: bool = False) -> Tensor:
-        """Return the targets of windows of dataset ticks (B, T), (B, T, size); see `RecallTargets.at`."""
-        first = self._first[ticks] if whole_past else ticks[:, :1]
-        before = ticks.unsqueeze(-1) - torch.arange(1, PAST_TICKS + 1)
-        return self._actions[before.maximum(first.unsqueeze(-1))].flatten(2)
-
-
 ROWS_AT_ONCE = 1024
 
 

@@ -119,9 +119,6 @@ class LossConfig:
     recall_weight: float = 0.0
     """With --freeze-vision: weight of the recall loss, which teaches the memory to keep what has
     been seen and is not seen now, without labels. 0: none; 3 is a good value."""
-    recall: Literal["sights", "actions"] = "sights"
-    """What the recall loss asks for: that, or with any vision the actions of the last 16 ticks, as in
-    past-token prediction (Torne et al. 2025)."""
 
 
 @dataclass(frozen=True)
@@ -155,8 +152,10 @@ class OptimizationConfig:
 
 @dataclass(frozen=True)
 class OptimizerConfig:
-    """AdamW, the limit of its gradient, and the course of its learning rate."""
+    """The optimiser, the limit of its gradient, and the course of its learning rate."""
 
+    kind: Literal["adamw", "muon"] = "adamw"
+    """muon: Muon for the matrices of the network and AdamW for the rest."""
     betas: tuple[float, float] = (0.9, 0.99)
     """Decays of the averages of the gradient and of its square."""
     epsilon: float = 1e-8
@@ -414,7 +413,7 @@ class TrainOptions:
                 "--freeze-vision keeps the vision of a checkpoint; name one with --init, or for another "
                 "robot with --vision-weights"
             )
-        if recall and self.loss.recall == "sights" and not frozen:
+        if recall and not frozen:
             raise UserError(
                 f"--recall-weight is {recall}; give --freeze-vision too, or leave it out"
             )

@@ -370,16 +370,21 @@ def calibrate_batch_norm(model: nn.Module, forwards: Iterable[object]) -> None:
         norm.eval()
 
 
+NARROW = 16
+"""Muon moves matrices with at least so many rows and columns, which those of outputs do not have."""
+
+
 def build_optimizer(
     model: nn.Module,
     weight_decay: float,
     config: OptimizerConfig = OptimizerConfig(),  # noqa: B008 (frozen)
-) -> torch.optim.AdamW:
-    """Return AdamW (Loshchilov and Hutter 2019) with decay for matrices and kernels only.
+) -> torch.optim.Optimizer:
+    """Return AdamW (Loshchilov and Hutter 2019), or with it Muon (Jordan et al. 2024) for matrices.
 
-    Biases, normalisations and embeddings do not decay. The learning rate is 0 until
-    `set_learning_rate` sets it, which the trainer does before every step.
+    Muon's steps are scaled to AdamW's (Liu et al. 2025). Biases, normalisations and embeddings do not decay.
+    The learning rate is 0 until `set_learning_rate` sets it, which the trainer does before every step.
     """
+    matrices: list[Tensor] = []
     groups: list[dict[str, Any]] = [
         {"params": [], "weight_decay": weight_decay},
         {"params": [], "weight_decay": 0.0},
@@ -387,8 +392,37 @@ def build_optimizer(
     for name, parameter in model.named_parameters():
         if parameter.requires_grad:
             decays = name.endswith("weight") and parameter.dim() >= 2
-            groups[0 if decays else 1]["params"].append(parameter)
-    return torch.optim.AdamW(groups, lr=0.0, betas=config.betas, eps=config.epsilon, fused=True)
+            wide = parameter.dim() == 2 and min(parameter.shape) >= NARROW
+            is_muons = config.kind == "muon" and decays and wide
+            (matrices if is_muons else groups[0 if decays else 1]["params"]).append(parameter)
+    adamw = torch.optim.AdamW(groups, lr=0.0, betas=config.betas, eps=config.epsilon, fused=True)
+    if not matrices:
+        return adamw
+    if not hasattr(torch.optim, "Muon"):
+        raise UserError(f"optimizer.kind is muon: it needs torch 2.9, here is {torch.__version__}")
+    decay: Any = {"weight_decay": weight_decay, "adjust_lr_fn": "match_rms_adamw"}
+    return _Together(torch.optim.Muon(matrices, lr=0.0, **decay), adamw)
+
+
+class _Together(torch.optim.Optimizer):
+    """Two optimisers as one. The first has one group of parameters."""
+
+    def __init__(self, first: torch.optim.Optimizer, second: torch.optim.Optimizer) -> None:
+        self._parts = first, second
+        super().__init__([*first.param_groups, *second.param_groups], {})
+        self._share()
+
+    def _share(self) -> None:
+        for part, groups in zip(self._parts, (slice(1), slice(1, None)), strict=True):
+            part.param_groups, part.state = self.param_groups[groups], self.state
+
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        for part in self._parts:
+            part.step()
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        super().load_state_dict(state_dict)
+        self._share()
 
 
 def set_learning_rate(optimizer: torch.optim.Optimizer, learning_rate: float) -> None:

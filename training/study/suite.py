@@ -20,7 +20,7 @@ from functools import lru_cache
 from itertools import product
 from pathlib import Path
 from statistics import median
-from typing import Annotated, Any, Literal, cast
+from typing import Annotated, Any, cast
 
 import numpy as np
 import torch
@@ -562,8 +562,6 @@ class StudySuiteCommand:
     """Peak learning rate. Default: that of ttm train --init."""
     recall_weight: float = 2.0
     """Weight of the recall loss, as in ttm train."""
-    recall: Literal["sights", "actions"] = "sights"
-    """What it asks for, as in ttm train."""
     weigh_starts: float = LossConfig.weigh_starts
     """Weight of the first ticks after a stand-still, as in ttm train."""
     previous_action_dropout: float = InputDropoutConfig.previous_action_dropout
@@ -609,9 +607,7 @@ class StudySuiteCommand:
             vision=FrozenVisionConfig(freeze_vision=True),
             optimization=OptimizationConfig(learning_rate=self.learning_rate),
             input_dropout=InputDropoutConfig(self.previous_action_dropout),
-            loss=LossConfig(
-                weigh_starts=self.weigh_starts, recall_weight=self.recall_weight, recall=self.recall
-            ),
+            loss=LossConfig(weigh_starts=self.weigh_starts, recall_weight=self.recall_weight),
             validations=4,  # the policy after the last step counts
             seed=seed,
             device="cpu",

@@ -21,8 +21,6 @@ from ttm.policy.sight import EVENTS, STORED, SightMemory
 from ttm.training.data import FeatureCache
 from ttm.training.frozen_vision import EpisodeFeatures, tick_codes
 from ttm.training.losses import (
-    PAST_TICKS,
-    PastActions,
     RecallLoss,
     RecallTargets,
     learn_memory,
@@ -217,20 +215,15 @@ def test_a_memory_that_is_new_needs_frozen_vision(
     assert "the memory opens" not in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    ("core", "recall", "falls"),
-    [("lstm", "sights", True), ("none", "sights", False), ("none", "actions", True)],
-)
+@pytest.mark.parametrize(("core", "falls"), [("lstm", True), ("none", False)])
 def test_the_ratio_falls_where_the_core_knows(
     command: Callable[..., TrainCommand],
     cue: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     core: str,
-    recall: str,
     falls: bool,
 ) -> None:
-    """What was seen needs a memory; the last actions follow from the previous one here, an input."""
     monkeypatch.setattr("ttm.training.trainer.LOG_EVERY", 5)
     first = command(data=(str(cue),), steps=1, out=tmp_path / "first")
     first.run()
@@ -241,7 +234,6 @@ def test_the_ratio_falls_where_the_core_knows(
         freeze_vision=True,
         window="episode",
         recall_weight=2.0,
-        recall=recall,
         steps=60,
         batch_size=6,
         learning_rate=3e-3,
@@ -308,15 +300,3 @@ def test_a_long_past_is_searched_in_parts(
     whole = RecallTargets(codes, LENGTHS, STANDS).at(window)
     monkeypatch.setattr("ttm.training.losses.ROWS_AT_ONCE", 2)
     assert_equal(RecallTargets(codes, LENGTHS, STANDS).at(window), whole)
-
-
-def test_past_actions_stop_at_the_first_tick_of_window_or_episode() -> None:
-    actions = torch.arange(16.0).view(8, 2)  # tick t: 2t, 2t + 1
-    targets = PastActions(actions, LENGTHS)
-    window = torch.tensor([[1, 2, 3], [6, 7, 7]])
-    for whole_past, firsts in ((False, (1, 6)), (True, (0, 5))):
-        found = targets.at(window, whole_past=whole_past).view(2, 3, PAST_TICKS, 2)
-        for row, first in enumerate(firsts):
-            for place, tick in enumerate(window[row].tolist()):
-                wanted = [max(tick - back, first) for back in range(1, PAST_TICKS + 1)]
-                assert_equal(found[row, place], actions[wanted])
