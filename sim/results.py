@@ -146,6 +146,14 @@ class TaskResult:
         return {"success": self.success, **known}
 
     @property
+    def by_instruction(self) -> dict[str, Rate]:
+        """Instruction -> its successes."""
+        found: dict[str, list[bool]] = {}
+        for outcome in sorted(self.outcomes, key=lambda outcome: outcome.instruction):
+            found.setdefault(outcome.instruction, []).append(outcome.success)
+        return {text: Rate(sum(each), len(each)) for text, each in found.items()}
+
+    @property
     def median_ticks(self) -> float | None:
         """Median number of ticks of the successful episodes, None if there are none."""
         ticks = [outcome.ticks for outcome in self.outcomes if outcome.success]

@@ -154,8 +154,6 @@ class OptimizationConfig:
 class OptimizerConfig:
     """The optimiser, the limit of its gradient, and the course of its learning rate."""
 
-    kind: Literal["adamw", "muon"] = "adamw"
-    """muon: Muon for the matrices of the network and AdamW for the rest."""
     betas: tuple[float, float] = (0.9, 0.99)
     """Decays of the averages of the gradient and of its square."""
     epsilon: float = 1e-8
@@ -168,6 +166,8 @@ class OptimizerConfig:
     """Portion of the training after which the warm-up ends at the latest."""
     floor: float = 0.02
     """Last learning rate of the cosine, as a portion of the peak."""
+    kind: Literal["adamw", "muon"] = "adamw"
+    """muon: Muon for the matrices of the network and AdamW for the rest."""
 
     def learning_rate(self, peak: float, step: int, progress: float) -> float:
         """Return the learning rate of a step (from 0) at `progress` in [0, 1] of the training."""
