@@ -399,9 +399,9 @@ def build_optimizer(
     if not matrices:
         return adamw
     if not hasattr(torch.optim, "Muon"):
-        raise UserError(f"optimizer.kind is muon: it needs torch 2.9, here is {torch.__version__}")
-    decay: Any = {"weight_decay": weight_decay, "adjust_lr_fn": "match_rms_adamw"}
-    return _Together(torch.optim.Muon(matrices, lr=0.0, **decay), adamw)
+        raise UserError("optimizer.kind is muon: it needs torch 2.9; update it, or leave kind out")
+    given: Any = {"weight_decay": weight_decay, "adjust_lr_fn": "match_rms_adamw"}
+    return _Together(torch.optim.Muon(matrices, lr=0.0, **given), adamw)
 
 
 class _Together(torch.optim.Optimizer):
