@@ -69,15 +69,17 @@ class KitchenExpert:
         gripper_m, rotation = self.world.controller.gripper_pose()
         away_m = grasp.rotation.inverse().apply(grasp_m - gripper_m)
         to_turn_rad = float(np.linalg.norm((grasp.rotation.inverse() @ rotation).log()))
-        closed = self._closed_on(np.abs(away_m), to_turn_rad)
+        closed = self._closed_on(grasp.body, np.abs(away_m), to_turn_rad)
         if closed and both_fingers_touch(self.world, grasp.body):
             return self.task.carry(self.world), closed
         return reach(grasp, grasp_m, gripper_m, to_turn_rad), closed
 
-    def _closed_on(self, away_m: np.ndarray, to_turn_rad: float) -> bool:
-        """Return whether to close: when the grasp lies between the fingers, and as long as it is near."""
+    def _closed_on(self, body: str, away_m: np.ndarray, to_turn_rad: float) -> bool:
+        """Return whether to close: when the grasp lies between the fingers, and as long as both touch it."""
+        if both_fingers_touch(self.world, body):
+            return bool((away_m < (0.06, 0.045, 0.07)).all())
         if self.world.controller.gripper_opening() < 0.95:  # it is closing
-            return bool((away_m < (0.035, 0.03, 0.05)).all())
+            return bool((away_m < (0.02, 0.02, 0.03)).all())
         return to_turn_rad < TURNED_RAD and bool((away_m < (0.015, 0.015, 0.025)).all())
 
 

@@ -18,8 +18,10 @@ TURNED_RAD = 1.3
 """It begins with its top turned no further than this from straight away from the robot."""
 PORTION = 0.6
 """The expert holds it at this portion of its height, but no higher than other objects."""
-PLACE_X_M, PLACE_WITHIN_M = COUNTER_FRONT_X_M + 0.14, 0.05
+PLACE_X_M, PLACE_WITHIN_M = COUNTER_FRONT_X_M + 0.13, 0.06
 """Where it is set down: further back the forearm would meet the counter."""
+NEARLY_RAD = 0.2
+"""It is set down as soon as it leans less: let go of, it rights itself."""
 CARRYING_M, UP_M = 0.05, 0.84
 """Its height above the counter until then, and how far ahead of the base the gripper is in the end."""
 
@@ -39,7 +41,7 @@ class PlaceUpright(GroupTask):
     def predicate(self, world: KitchenWorld) -> bool:
         """Return whether the object stands on the counter and the robot has let go of it."""
         low = abs(above_rest_m(world, world.start.goal)) < STANDING_M
-        return low and self._is_upright(world) and not robot_touches(world, world.start.goal)
+        return low and self._leans_less(world) and not robot_touches(world, world.start.goal)
 
     def grasp(self, world: KitchenWorld) -> Grasp | None:
         """Hold it from above, so that the gripper points ahead once it stands."""
@@ -60,7 +62,7 @@ class PlaceUpright(GroupTask):
         to_gripper = rotation.inverse() @ SO3.from_z_radians(-world.controller.base_pose()[2])
         ahead, _, above = to_gripper.apply(up)  # it swings in this plane between the fingers
         to_place_m = PLACE_X_M - bottom_m[0]
-        ready = up[2] > np.cos(UPRIGHT_RAD / 2) and abs(to_place_m) < PLACE_WITHIN_M
+        ready = self._leans_less(world, NEARLY_RAD) and abs(to_place_m) < PLACE_WITHIN_M
         rise_m = COUNTER_TOP_Z_M + (0.0 if ready else CARRYING_M) - bottom_m[2]
         ahead_m = STANDOFF_DOWN_M + (UP_M - STANDOFF_DOWN_M) * max(up[2], 0.0)
         step_m = step_to(np.array([ahead_m, 0.0, gripper_m[2] + rise_m]), gripper_m)
@@ -73,10 +75,10 @@ class PlaceUpright(GroupTask):
         up = body.xmat.reshape(3, 3)[:, 2]
         return body.xpos - HOUSEHOLD[world.start.goal].height_m / 2 * up, up
 
-    def _is_upright(self, world: KitchenWorld) -> bool:
-        return bool(self._axis(world)[1][2] > np.cos(UPRIGHT_RAD))
+    def _leans_less(self, world: KitchenWorld, than_rad: float = UPRIGHT_RAD) -> bool:
+        return bool(self._axis(world)[1][2] > np.cos(than_rad))
 
     def _is_down(self, world: KitchenWorld) -> bool:
         """Return whether to let go: it stands, or it is held so low that the gripper meets the counter."""
         low = above_rest_m(world, world.start.goal) < STANDING_M
-        return self._is_upright(world) and (low or robot_touches(world, "counter"))
+        return self._leans_less(world, NEARLY_RAD) and (low or robot_touches(world, "counter"))

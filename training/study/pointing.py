@@ -38,8 +38,8 @@ from ttm.training.network import chosen_network
 from ttm.training.options import TrainOptions
 from ttm.training.study.common import prepare_process, print_results
 
-MOST_TICKS, EVERY = 40, 8
-"""In each scene the expert acts for fewer ticks than the first; frames are kept at every so many."""
+MOST_TICKS, EVERY = 80, 8
+"""In each scene the expert acts until it is done, or for so many ticks; frames are kept at every so many."""
 ASKED, NAMES = 3, ("first", "second")
 """Instructions of each task that a frame is kept with, of those whose things are all in view of a camera; the
 things that they name, such as what to move and what near."""
@@ -89,9 +89,9 @@ class Photographer:
         rng, found = np.random.default_rng((job.seed, 2)), Views([], [], [], [])
         options = reset_options(job.task, vary=self._vary)
         observation, _ = self._env.reset(seed=job.seed, options=options)
-        expert, last = expert_of(self._env), int(rng.integers(MOST_TICKS))
-        for tick in range(last + 1):
-            if tick % EVERY == 0 or tick == last:
+        expert = expert_of(self._env)
+        for tick in range(int(rng.integers(EVERY)), MOST_TICKS):
+            if tick % EVERY == 0:
                 self._look(observation, rng, found)
             observation, _, ended, late, _ = self._env.step(expert.action())
             if ended or late:
@@ -152,7 +152,7 @@ class StudyPointingCommand:
     """Gymnasium ID of the environment, as in ttm evaluate."""
     vary: Annotated[tuple[str, ...], VARY] = ("1",)
     scenes: int = 5000
-    """Initial states to look at, and to act in for some ticks; evaluations use others."""
+    """Initial states to look at while the expert acts; evaluations use others."""
     vision_model: VisionModel = "efficientnet-b0"
     """The network: efficientnet-b0 as in the preset tiny, half as wide; others as in ttm train."""
     steps: int = 2500
@@ -169,7 +169,7 @@ class StudyPointingCommand:
         facts = inspect_env(self.env)
         facts.require_expert()
         made: dict[str, Any] = {"env": self.env, "task": facts.choose(self.task)}
-        made |= {"vary": facts.variant(self.vary), "scenes": self.scenes}
+        made |= {"vary": facts.variant(self.vary), "scenes": self.scenes, "ticks": MOST_TICKS}
         model = None if self.vision_model == VisionConfig.model else self.vision_model
         network = chosen_network(TrainOptions((), self.out, vision_model=model))
         spec = reduced_spec(facts.spec, network.image_size)  # as ttm train does

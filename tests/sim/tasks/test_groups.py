@@ -199,6 +199,33 @@ def test_near_is_on_the_counter_beside_it_and_nearer_than_others(
     assert env.task.is_lost(env.world)
 
 
+def test_the_expert_sets_down_what_hangs_on_any_side_of_the_other(env: KitchenEnv) -> None:
+    env.reset(seed=2, options={"task": "move_near"})
+    expert, (moved, other) = env.expert(), env.goal.split(NEAR)
+    while above_rest_m(env.world, moved) < 0.1:
+        env.step(expert.action())
+    for name in set(HOUSEHOLD) - {moved, other}:
+        env.data.joint(name).qpos[:2] = (-4.0, 0.0)
+    for side_rad in np.linspace(0, 2 * np.pi, 8):
+        for away_m, down in ((0.12, True), (0.3, False)):
+            aside_m = away_m * np.array([np.cos(side_rad), np.sin(side_rad)])
+            env.data.joint(other).qpos[:2] = env.data.body(moved).xpos[:2] + aside_m
+            mujoco.mj_forward(env.model, env.data)
+            assert (expert.action()[2] < -0.01) == down
+
+
+def test_the_expert_keeps_what_it_holds_by_the_fingertips(env: KitchenEnv) -> None:
+    env.reset(seed=2, options={"task": "pick_object", "instruction": "pick up the apple"})
+    expert, gripper = env.expert(), SPEC.action_slices["gripper"]
+    while away_from_grasp_m(env) > 0.02:
+        env.step(expert.action())
+    env.data.joint("apple").qpos[0] += 0.04
+    env.step(np.zeros(SPEC.action_size, np.float32))  # the gripper closes
+    assert both_fingers_touch(env.world, "apple")
+    assert away_from_grasp_m(env) > 0.035
+    assert expert.action()[gripper] == 0.0
+
+
 @pytest.mark.parametrize(
     ("goal", "out_m", "solved"),
     [
@@ -290,6 +317,14 @@ def test_what_the_robot_still_touches_is_not_placed(env: KitchenEnv) -> None:
     assert env.task.predicate(env.world)
     put(env, 0.0, x_y_m=env.data.geom("fetch/robot0:r_gripper_finger_link").xpos[:2])
     assert not env.task.predicate(env.world)
+
+
+def away_from_grasp_m(env: KitchenEnv) -> float:
+    """Return how far the gripper has yet to move in until it shall close."""
+    grasp, (gripper_m, _) = env.task.grasp(env.world), env.controller.gripper_pose()
+    assert grasp is not None
+    away_m = env.controller.to_base_frame(grasp.point_m) - gripper_m
+    return float(grasp.rotation.inverse().apply(away_m)[0])
 
 
 def run(env: KitchenEnv, slips: int = 0) -> bool:

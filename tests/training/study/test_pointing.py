@@ -94,7 +94,9 @@ def test_vision_finds_the_side_that_is_named(
     assert float(row["error in distance"].rstrip("%")) < 20
     assert "first" in capsys.readouterr().out
 
-    texts = np.load(tmp_path / "frames.npz")["texts"].tolist()
+    views = np.load(tmp_path / "frames.npz")
+    assert 40 * 9 <= len(views["frames"]) <= 40 * 10, "an eighth of 80 ticks, since no episode ends"
+    texts = views["texts"].tolist()
     assert texts == ["touch the blue side", "touch the red side"], "the door is in no view"
 
     monkeypatch.setattr(SidesEnv, "reset", None)  # the frames are there
