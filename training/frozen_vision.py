@@ -23,7 +23,8 @@ from ttm.policy.sight import SightMemory
 
 DTYPE = torch.float16
 """The type of the kept maps, which halves the memory of float32."""
-FRAMES_AT_ONCE = 64
+FRAMES_AT_ONCE, PARTS = 64, 256
+"""So many frames are seen at once; so many parts become one, whose memory is not kept once it is freed."""
 
 
 class MapStore:
@@ -32,6 +33,7 @@ class MapStore:
     def __init__(self) -> None:
         self._rows: dict[bytes, int] = {}  # hash of frame and instruction -> row of `maps`
         self._parts: list[Tensor] = []
+        self._large = 0  # so many of them are of `PARTS` or more
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -46,13 +48,12 @@ class MapStore:
         """All maps, (U, h, w, C) of type `DTYPE`: a row for each distinct frame."""
         if len(self._parts) > 1:
             parts, self._parts = self._parts[::-1], []
-            whole = parts[0].new_empty(len(self), *parts[0].shape[1:])
-            start = 0
+            rest = whole = parts[0].new_empty(len(self), *parts[0].shape[1:])
             while parts:  # each part is freed once it is copied
                 part = parts.pop()
-                whole[start : start + len(part)] = part
-                start += len(part)
-            self._parts = [whole]
+                rest[: len(part)] = part
+                rest = rest[len(part) :]
+            self._parts, self._large = [whole], 1
         return self._parts[0]
 
     def rows(self, frames: Tensor, condition: bytes, see: Callable[[Tensor], Tensor]) -> Tensor:
@@ -61,14 +62,10 @@ class MapStore:
         frames: (n, 3, H, W) uint8. condition: stands for the instruction. see: maps m of the frames
         to (m, C, h, w). Raises `UserError` for a feature that `DTYPE` cannot hold.
         """
-        rows, new = [], []
-        for place, frame in enumerate(frames):
-            seen = frame.contiguous().numpy().tobytes() + condition
-            key = hashlib.blake2b(seen, digest_size=16).digest()
-            if key not in self._rows:
-                self._rows[key] = len(self._rows)
-                new.append(place)
-            rows.append(self._rows[key])
+        seen = (frame.contiguous().numpy().tobytes() + condition for frame in frames)
+        keys = (hashlib.blake2b(each, digest_size=16).digest() for each in seen)
+        before, rows = len(self), [self._rows.setdefault(key, len(self)) for key in keys]
+        new = [rows.index(row) for row in range(before, len(self))]
         for start in range(0, len(new), FRAMES_AT_ONCE):
             maps = see(frames[new[start : start + FRAMES_AT_ONCE]])  # (m, C, h, w)
             kept = maps.permute(0, 2, 3, 1).to("cpu", DTYPE).contiguous()
@@ -77,6 +74,9 @@ class MapStore:
                     f"--freeze-vision keeps features as {DTYPE}, which cannot hold one; train without it"
                 )
             self._parts.append(kept)
+            if len(self._parts) == self._large + PARTS:
+                self._parts[self._large :] = [torch.cat(self._parts[self._large :])]
+                self._large += 1
         return torch.tensor(rows)
 
     def at(self, rows: Tensor, to_write: tuple[Tensor, ...] = ()) -> FeatureMaps:

@@ -80,6 +80,22 @@ def test_the_tokens_are_those_of_the_frames(policy: Policy, episodes: EpisodeDat
     torch.testing.assert_close(some, expected[:, 2:5], rtol=0, atol=2e-3)
 
 
+def test_many_small_parts_become_few_large_ones_in_their_order(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(map_store, "PARTS", 3)
+    store, longest = map_store.MapStore(), 0
+    frames = torch.arange(20, dtype=torch.uint8).view(20, 1, 1, 1)
+    for first in range(0, 16, 2):  # each tells of two frames that are known, too
+        rows = store.rows(frames[first : first + 4], b"", lambda new: 2.0 * new)
+        assert rows.tolist() == list(range(first, first + 4))
+        longest = max(longest, len(store._parts))
+    assert longest == 4, "two large parts, and two small ones"
+    assert store.maps.flatten().tolist() == [2 * row for row in range(18)]
+    assert store.rows(frames[16:], b"", lambda new: 2.0 * new).tolist() == [16, 17, 18, 19]
+    assert store.maps.flatten().tolist() == [2 * row for row in range(20)]
+
+
 def test_freezing_excludes_vision_and_its_condition_alone(policy: Policy) -> None:
     freeze_vision(policy)
     frozen = {name.split(".")[0] for name, p in policy.named_parameters() if not p.requires_grad}
