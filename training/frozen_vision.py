@@ -24,7 +24,7 @@ from ttm.policy.sight import SightMemory
 DTYPE = torch.float16
 """The type of the kept maps, which halves the memory of float32."""
 FRAMES_AT_ONCE, PARTS = 64, 256
-"""So many frames are seen at once; so many parts become one, whose memory is not kept once it is freed."""
+"""Frames that are seen at once; parts that become one, whose memory the system gets back once it is freed."""
 
 
 class MapStore:
@@ -33,7 +33,7 @@ class MapStore:
     def __init__(self) -> None:
         self._rows: dict[bytes, int] = {}  # hash of frame and instruction -> row of `maps`
         self._parts: list[Tensor] = []
-        self._large = 0  # so many of them are of `PARTS` or more
+        self._large = 0  # how many of them, the first, were made of others
 
     def __len__(self) -> int:
         return len(self._rows)
