@@ -82,12 +82,7 @@ from ttm.training.study.common import (
     print_results,
     require_svg,
 )
-from ttm.training.study.suite import (
-    StudySuiteCommand,
-    SuiteRunner,
-    collect_figures,
-    parse_variant,
-)
+from ttm.training.study.suite import StudySuiteCommand, SuiteRunner, collect_figures, parse_variant
 
 Given = Mapping[str, Any] | None
 TTM_PAPER = "Ryoo et al. 2022, arXiv 2211.09119, mean average precision on Charades"
