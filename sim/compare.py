@@ -204,11 +204,11 @@ def write_report(
     entries: Sequence[Entry],
     facts: Sequence[Fact] = (),
     intro: str = "",
-    chapter: Comparison | None = None,
+    chapters: Sequence[Comparison] = (),
 ) -> Path:
     """Write the page to `path` and return that.
 
-    `facts` are the rows of a table of steps, `intro` is a sentence below the title, and `chapter` compares
+    `facts` are the rows of a table of steps, `intro` is a sentence below the title, and `chapters` compare
     other evaluations.
     """
     probes = dict.fromkeys(entry.evaluation.condition.probe for entry in entries)
@@ -220,8 +220,7 @@ def write_report(
         probes={p: PROBE_DESCRIPTIONS[p] for p in probes} if len(probes) > 1 else {},
         values=_values(entries),
         facts=facts,
-        chapter=chapter,
-        chapter_values=_values(chapter.entries) if chapter else None,
+        chapters=[(chapter, _values(chapter.entries)) for chapter in chapters],
     )
 
 

@@ -1,6 +1,6 @@
 """`ttm demo`: from demonstrations to a closed loop over ROS 2, on the simulated robot.
 
-The whole way once, a memory task with the memory live and erased, and the report about both.
+The whole way once, the groups of skills, a memory task with the memory live and erased, and the report.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from rich.console import Console
@@ -23,12 +24,13 @@ from ttm.policy.errors import UserError, options, require_above_0, require_at_le
 from ttm.sim.actors import resolve_checkpoint
 from ttm.sim.collect import CollectCommand
 from ttm.sim.compare import Comparison, Entry, Fact, print_comparison, write_report
-from ttm.sim.condition import LIVE, Condition
+from ttm.sim.condition import KITCHEN, LIVE, Condition
+from ttm.sim.environment import inspect_env
 from ttm.sim.evaluation import evaluate, evaluate_conditions
 from ttm.sim.kitchen.rendering import require_rendering
 from ttm.sim.pages import video_path
 from ttm.sim.results import VIDEOS, Evaluation, Rate, TaskResult, load_evaluation
-from ttm.sim.tasks.table import SKILL_NAMES, instructions_of
+from ttm.sim.tasks.table import GROUP_NAMES, SKILL_NAMES, instructions_of
 from ttm.sim.workers import usable_cores
 from ttm.training.network import with_vision_kept
 from ttm.training.options import (
@@ -44,6 +46,8 @@ FIRST_SEED = 5_000_000
 evaluation has seen it. It is a multiple of ten."""
 MEMORY_TASK = "side_shown"
 """Task on which the policy to start from is shown live and with its memory erased."""
+VARIATION = "1"
+"""Level of all variations but words at which the policy to start from does skills of the groups."""
 PATIENCE = "{startup-timeout-s: 600, command-timeout-s: 600}"
 """How long the simulator waits for a policy, for `ttm robot --config`. The computer may be busy."""
 DEMO_INTRODUCTION = (
@@ -51,6 +55,8 @@ DEMO_INTRODUCTION = (
     "evaluated before and after on the same initial states, which no training has seen, and then drove the "
     "simulated robot over ROS 2."
 )
+GROUPS_TITLE = "Groups of skills"
+GROUPS_INTRODUCTION = "{policy}, without the training above, in the varied kitchen (--vary 1)."
 MEMORY_TITLE = "With its memory and without"
 MEMORY_INTRODUCTION = (
     "{policy}, as it is without the training above, sees a cue, which is then hidden for {gap} ticks "
@@ -66,8 +72,8 @@ class DemoCommand:
 
     The policy sees as the one that ships with the project. Its core and its action head start from
     random weights and have to learn the tasks; it has no sight memory. Then the policy that ships
-    does a memory task, live and with its memory erased. The demo takes less than 10 minutes on two
-    free cores. OUT/report.html shows what it found, with videos.
+    does skills of each group that it has learned, and a memory task, live and with its memory erased.
+    The demo takes less than 10 minutes on two free cores. OUT/report.html shows what it found.
 
     Example: ttm demo --out demo_out
     """
@@ -84,6 +90,8 @@ class DemoCommand:
     """Largest number of training steps."""
     episodes: int = 25
     """Initial states of each task to evaluate on, before and after."""
+    group_episodes: int = 4
+    """Initial states of each group of skills that the policy to start from has learned."""
     gap: int = 15
     """Ticks for which the memory task hides its cue."""
     memory_episodes: int = 40
@@ -100,7 +108,9 @@ class DemoCommand:
         if self.checkpoint in ("expert", "none"):
             raise UserError(f"--checkpoint {self.checkpoint} has no vision; give a policy")
         require_at_least(2, options(self, "demonstrations"))  # the first is held out
-        require_at_least(1, options(self, "ros_episodes", "workers", "max_ticks", "steps"))
+        require_at_least(
+            1, options(self, "ros_episodes", "group_episodes", "workers", "max_ticks", "steps")
+        )
         most = min(self.episodes, self.memory_episodes)
         require_at_most(most, options(self, "ros_episodes"))
         require_at_least(0, options(self, "gap"))
@@ -121,10 +131,13 @@ class Demo:
         self.checkpoint = resolve_checkpoint(options.checkpoint)
         self.demonstrations = self.out / "demonstrations"
         self.trained = self.out / "trained" / "best.safetensors"
-        self.conditions = [Condition(options.gap, LIVE), Condition(options.gap, "erase")]
-        self.problem = self._unknown_instruction()
-        """Why the policy cannot do the memory task; empty if it can."""
-        self.steps = Steps(6 if self.problem else 8)
+        self.name = Path(self.checkpoint).name
+        known = load_checkpoint(self.checkpoint)[0].known_instructions.keys()
+        tasks = (*GROUP_NAMES, MEMORY_TASK)
+        self.unknown = [task for task in tasks if known.isdisjoint(instructions_of(task))]
+        """Tasks of which the policy to start from knows no instruction."""
+        self.groups = [task for task in GROUP_NAMES if task not in self.unknown]
+        self.steps = Steps(6 + bool(self.groups) + 2 * (MEMORY_TASK not in self.unknown))
 
     def run(self) -> int:
         """Run all steps; return the exit code."""
@@ -134,40 +147,33 @@ class Demo:
         policy, info = load_checkpoint(self.checkpoint)
         torch.manual_seed(0)
         save_checkpoint(start, with_vision_kept(policy, sight_tokens=0, tokens=True), info)
-        before = self._evaluate("before", start)
+        given = {"tasks": SKILL_NAMES, "episodes": self.options.episodes}
+        before = self._evaluate("before", "evaluate before the training", start, **given)
         self._train(start)
-        after = self._evaluate("after", self.trained)
+        after = self._evaluate("after", "evaluate after the training", self.trained, **given)
         ros = self._drive_trained()
-        same = same_outcomes([(after, ros)])
+        same = same_outcomes([(after.evaluation, ros)])
         self.steps.note("compare ROS 2 with the same states in process", same)
-        chapter = None
-        if self.problem:
-            self.steps.note(f"{MEMORY_TASK} is left out", self.problem)
-        else:
-            chapter = self._compare_memories()
-        entries = [
-            Entry("before", before, self.out / "before" / VIDEOS),
-            Entry("after", after, self.out / "after" / VIDEOS),
-            Entry("after, over ROS 2", ros, self.out / "ros" / VIDEOS),
-        ]
+        chapters = [self._do_groups()] if self.groups else []
+        chapters += [] if MEMORY_TASK in self.unknown else [self._compare_memories()]
+        if self.unknown:
+            self.steps.note(f"left out: {', '.join(self.unknown)}", f"{self.name} did not learn it")
+        entries = [before, after, Entry("after, over ROS 2", ros, self.out / "ros" / VIDEOS)]
         print_comparison(entries)
         seconds = time.monotonic() - begun_s
         title = "From demonstrations to a closed loop"
-        introduction = DEMO_INTRODUCTION.format(start=Path(self.checkpoint).name)
+        introduction = DEMO_INTRODUCTION.format(start=self.name)
         facts = [*self.steps.facts, Fact("all together", "", seconds)]
-        path = write_report(self.out / "report.html", title, entries, facts, introduction, chapter)
+        path = write_report(self.out / "report.html", title, entries, facts, introduction, chapters)
         print(f"\nDone in {seconds / 60:.1f} minutes. Open the report in a browser: {path}")
         return 0
 
     def _record(self) -> None:
-        options = self.options
-        finding = f"{options.demonstrations} scripted demonstrations of each of {' and '.join(SKILL_NAMES)}"
+        count, workers = self.options.demonstrations, self.options.workers
+        finding = f"{count} scripted demonstrations of each of {' and '.join(SKILL_NAMES)}"
         with self.steps.step("record demonstrations", finding):
             CollectCommand(
-                self.demonstrations,
-                episodes=options.demonstrations,
-                workers=options.workers,
-                first_seed=FIRST_SEED,
+                self.demonstrations, episodes=count, workers=workers, first_seed=FIRST_SEED
             ).run()
         with self.steps.step("check them"):
             report = check_dataset(self.demonstrations)
@@ -176,37 +182,29 @@ class Demo:
                 f"{report.num_errors} faults in {report.num_episodes} episodes ({report.num_ticks} ticks)"
             )
         if report.num_errors:
-            raise UserError(
-                f"{self.demonstrations} has the faults above; delete the folder and run again"
-            )
+            raise UserError(f"{self.demonstrations} has the faults above; delete it and run again")
 
-    def _evaluate(self, when: str, checkpoint: Path) -> Evaluation:
-        with self.steps.step(f"evaluate {when} the training"):
+    def _evaluate(self, name: str, what: str, checkpoint: Path | str, **settings: Any) -> Entry:
+        """Evaluate in the folder `name`. what: the name of the step; settings: as of `evaluate`."""
+        videos = self.out / name / VIDEOS
+        settings |= {"workers": self.options.workers, "max_ticks": self.options.max_ticks}
+        with self.steps.step(what):
             evaluation = evaluate(
-                str(checkpoint),
-                list(SKILL_NAMES),
-                episodes=self.options.episodes,
-                workers=self.options.workers,
-                max_ticks=self.options.max_ticks,
-                video_folder=self.out / when / VIDEOS,
-                videos=1,
-                label=when,
+                str(checkpoint), video_folder=videos, videos=1, label=name, **settings
             )
-            evaluation.save(self.out / when)
+            evaluation.save(self.out / name)
             self.steps.found("; ".join(str(result) for result in evaluation.tasks.values()))
-        return evaluation
+        return Entry(name, evaluation, videos)
 
     def _train(self, start: Path) -> None:
-        steps, minutes = self.options.steps, self.options.minutes
-        name = Path(self.checkpoint).name
-        finding = f"{steps} steps or {minutes:g} minutes, with the vision of {name}"
-        with self.steps.step("train", finding):
+        most = f"{self.options.steps} steps or {self.options.minutes:g} minutes"
+        with self.steps.step("train", f"{most}, with the vision of {self.name}"):
             options = TrainOptions(
                 data=(str(self.demonstrations),),
                 out=self.trained.parent,
                 init=start,
-                steps=steps,
-                minutes=minutes,
+                steps=self.options.steps,
+                minutes=self.options.minutes,
                 optimization=OptimizationConfig(1e-3),  # core and action head have random weights
                 input_dropout=InputDropoutConfig(0.7),  # as in the training of the shipped policy
                 vision=FrozenVisionConfig(freeze_vision=True),
@@ -227,16 +225,28 @@ class Demo:
             self.steps.found("; ".join(told))
         return Evaluation("over ROS 2", None, 0, None, results)
 
+    def _do_groups(self) -> Comparison:
+        """Do skills of each group that the policy to start from knows."""
+        condition = Condition(vary=inspect_env(KITCHEN).variant((VARIATION,)))
+        given = {
+            "tasks": self.groups,
+            "condition": condition,
+            "episodes": self.options.group_episodes,
+        }
+        entry = self._evaluate("groups", "skills of each group, varied", self.checkpoint, **given)
+        return Comparison(GROUPS_TITLE, GROUPS_INTRODUCTION.format(policy=self.name), [entry])
+
     def _compare_memories(self) -> Comparison:
         """Do the memory task live and erased, in process and over ROS 2, from the same initial states."""
         options, folder = self.options, self.out / "memory"
-        folders = [folder / condition.folder for condition in self.conditions]
-        ros_folders = [folder / "over_ros" / condition.folder for condition in self.conditions]
+        conditions = [Condition(options.gap, LIVE), Condition(options.gap, "erase")]
+        folders = [folder / condition.folder for condition in conditions]
+        ros_folders = [folder / "over_ros" / condition.folder for condition in conditions]
         with self.steps.step(f"{MEMORY_TASK} at a gap of {options.gap} ticks, live and erased"):
             evaluations = evaluate_conditions(
                 self.checkpoint,
                 MEMORY_TASK,
-                {c: each / VIDEOS for c, each in zip(self.conditions, folders, strict=True)},
+                {c: each / VIDEOS for c, each in zip(conditions, folders, strict=True)},
                 episodes=options.memory_episodes,
                 workers=options.workers,
                 max_ticks=options.max_ticks,
@@ -249,7 +259,7 @@ class Demo:
             self.steps.found(points)
         with self.steps.step(f"{MEMORY_TASK} over ROS 2, live and erased"):
             given = options, self.checkpoint, MEMORY_TASK
-            places = zip(ros_folders, self.conditions, strict=True)
+            places = zip(ros_folders, conditions, strict=True)
             driven = [drive_over_ros(*given, to, to / VIDEOS, which) for to, which in places]
             same = same_outcomes(zip(evaluations, driven, strict=True))
             self.steps.found(f"{in_points(*driven)} {same}")
@@ -257,26 +267,15 @@ class Demo:
         every = zip(names, [*evaluations, *driven], [*folders, *ros_folders], strict=True)
         entries = [Entry(name, evaluation, each / VIDEOS) for name, evaluation, each in every]
         print_comparison(entries)
-        introduction = MEMORY_INTRODUCTION.format(
-            policy=Path(self.checkpoint).name, gap=options.gap, task=MEMORY_TASK, points=points
-        )
-        return Comparison(MEMORY_TITLE, introduction, entries)
-
-    def _unknown_instruction(self) -> str:
-        """Return why the policy does not know the memory task, or an empty text if it does."""
-        policy, _ = load_checkpoint(self.checkpoint)
-        for text in instructions_of(MEMORY_TASK):
-            if text not in policy.known_instructions:
-                name = Path(self.checkpoint).name
-                return f"{name} was not trained to “{text}”, so there is no memory to erase"
-        return ""
+        told = {"policy": self.name, "gap": options.gap, "task": MEMORY_TASK, "points": points}
+        return Comparison(MEMORY_TITLE, MEMORY_INTRODUCTION.format(**told), entries)
 
 
 def in_points(live: Evaluation, erased: Evaluation) -> str:
     """Return the rates of right choices in words, and how far they are apart."""
     ours, theirs = (each.tasks[MEMORY_TASK].choices or Rate(0, 0) for each in (live, erased))
-    points = 100 * (ours.rate - theirs.rate)
-    return f"Right choice live {ours}, erased {theirs}: {points:.0f} points between them."
+    points = f"{100 * (ours.rate - theirs.rate):.0f} points between them"
+    return f"Right choice live {ours}, erased {theirs}: {points}."
 
 
 def drive_over_ros(
@@ -292,8 +291,8 @@ def drive_over_ros(
     if condition.gap is not None:
         arguments += ["--gap", str(condition.gap), "--probe", condition.probe]
     arguments += ["--episodes", str(options.ros_episodes), "--out", str(folder)]
-    arguments += ["--video", str(video_path(videos, task, 0))]
-    arguments += ["--max-ticks", str(options.max_ticks or 0)]
+    video, most = str(video_path(videos, task, 0)), str(options.max_ticks or 0)
+    arguments += ["--video", video, "--max-ticks", most]
     print("  ttm robot " + " ".join(arguments), flush=True)
     with tempfile.NamedTemporaryFile("w", suffix=".yaml") as config:
         config.write(PATIENCE)
@@ -311,11 +310,9 @@ def same_outcomes(runs: Iterable[tuple[Evaluation, Evaluation]]) -> str:
             known = {outcome.seed: outcome for outcome in in_process.tasks[name].outcomes}
             pairs += [(known[outcome.seed], outcome) for outcome in result.outcomes]
     same = sum(ours.success == theirs.success for ours, theirs in pairs)
-    # Those that are equal also ended at the same tick, after the same choice.
-    return (
-        f"{same} of {len(pairs)} initial states ended as they did in process; "
-        f"{sum(ours == theirs for ours, theirs in pairs)} of them at the very same tick"
-    )
+    equal = sum(ours == theirs for ours, theirs in pairs)  # after the same choice, too
+    ended = f"{same} of {len(pairs)} initial states ended as they did in process"
+    return f"{ended}; {equal} of them at the very same tick"
 
 
 def require_success(exit_code: int, command: str) -> None:
@@ -323,9 +320,7 @@ def require_success(exit_code: int, command: str) -> None:
     if exit_code in (130, 143):
         raise KeyboardInterrupt
     if exit_code != 0:
-        raise UserError(
-            f"ttm {command} ended with exit code {exit_code}; what it says above tells why"
-        )
+        raise UserError(f"ttm {command} ended with exit code {exit_code}; it says above why")
 
 
 class Steps:

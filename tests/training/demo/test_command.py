@@ -14,26 +14,27 @@ import torch
 from ttm.policy import PRESETS, Policy, PolicyRunner, UserError, load_checkpoint, save_checkpoint
 from ttm.sim import KitchenEnv, actors, load_evaluation
 from ttm.sim.kitchen.spec import SPEC
-from ttm.sim.tasks.table import instructions_of
+from ttm.sim.tasks.table import GROUP_NAMES, instructions_of
 from ttm.training import demo
 from ttm.training.demo import Demo, DemoCommand, Steps
 
 
 @pytest.fixture
 def start(tmp_path: Path) -> Path:
-    """An untrained policy that knows the memory task's words and has a sight memory, as the shipped one."""
+    """An untrained policy that knows words of two tasks and has a sight memory, as the shipped one."""
     torch.manual_seed(3)
     policy = Policy(SPEC, replace(PRESETS["tiny"], sight_tokens=2))
     words = np.random.default_rng(0).normal(0, 0.05, 384).astype(np.float32)
-    policy.known_instructions = dict.fromkeys(instructions_of("side_shown"), words)
+    known = (*instructions_of("side_shown"), "close the top drawer")
+    policy.known_instructions = dict.fromkeys(known, words)
     save_checkpoint(tmp_path / "start.safetensors", policy, {})
     return tmp_path / "start.safetensors"
 
 
 def smallest(start: Path | str, out: Path) -> DemoCommand:
     return DemoCommand(
-        out=out, checkpoint=str(start), demonstrations=2, minutes=0.01, episodes=1, memory_episodes=1,
-        ros_episodes=1, workers=1, max_ticks=8, gap=1,
+        out=out, checkpoint=str(start), demonstrations=2, minutes=0.01, episodes=1, group_episodes=1,
+        memory_episodes=1, ros_episodes=1, workers=1, max_ticks=8, gap=1,
     )  # fmt: skip
 
 
@@ -49,8 +50,9 @@ def test_demo_goes_all_the_way(
     out = tmp_path / "out"
     assert smallest(start, out).run() == 0
     printed = capfd.readouterr().out
-    for step in range(1, 9):
-        assert f"[{step}/8]" in printed
+    for step in range(1, 10):
+        assert f"[{step}/9]" in printed
+    assert "left out: pick_object, knock_over, place_upright, move_near" in printed
     for count in (1, 2):  # of the skill, and of the memory task live and erased
         same = f"{count} of {count} initial states ended as they did in process; {count} of them at"
         assert printed.count(same) == 1
@@ -61,6 +63,9 @@ def test_demo_goes_all_the_way(
     assert not torch.equal(given.core.unit.read.position, begun.core.unit.read.position)
     for when in ("before", "after"):
         assert {result.episodes for result in load_evaluation(out / when).tasks.values()} == {1}
+    groups = load_evaluation(out / "groups")
+    assert groups.tasks["drawer"].episodes == 1
+    assert groups.condition.levels["light"] == 1
     for folder in ("memory", "memory/over_ros"):
         for probe in ("live", "erase"):
             evaluation = load_evaluation(out / folder / f"gap_1_{probe}")
@@ -69,22 +74,21 @@ def test_demo_goes_all_the_way(
     data = json.loads((out / "memory" / "gap_1_erase" / "result.json").read_text())
     assert data["checkpoint"] == str(start), "what was trained does not take part"
     page = (out / "report.html").read_text()
-    assert page.count("data:video/mp4;base64,") == 3 + 4
+    assert page.count("data:video/mp4;base64,") == 3 + 1 + 4
     assert page.count("data:image/webp;base64,") == 1
     assert "What was done" in page
     assert "erased, over ROS 2" in page
 
 
-def test_a_policy_that_knows_no_memory_task_is_told_in_one_line(
+def test_tasks_whose_words_the_policy_does_not_know_are_left_out(
     start: Path, tmp_path: Path
 ) -> None:
     command = smallest(start, tmp_path)
-    assert Demo(command).problem == ""
+    assert Demo(command).groups == ["drawer"]
     policy, _ = load_checkpoint(start)
     policy.known_instructions.clear()
     save_checkpoint(start, policy, {})
-    problem = Demo(command).problem
-    assert "start.safetensors was not trained to “pick up the object on the side" in problem
+    assert Demo(command).unknown == [*GROUP_NAMES, "side_shown"]
 
 
 def test_every_step_is_numbered_and_reported(capsys: pytest.CaptureFixture[str]) -> None:
