@@ -133,9 +133,9 @@ class Demo:
         self.trained = self.out / "trained" / "best.safetensors"
         self.name = Path(self.checkpoint).name
         known = load_checkpoint(self.checkpoint)[0].known_instructions.keys()
-        tasks = (*GROUP_NAMES, MEMORY_TASK)
-        self.unknown = [task for task in tasks if known.isdisjoint(instructions_of(task))]
-        """Tasks of which the policy to start from knows no instruction."""
+        asked = {task: set(instructions_of(task)) for task in (*GROUP_NAMES, MEMORY_TASK)}
+        self.unknown = [task for task, of in asked.items() if 2 * len(of & known) <= len(of)]
+        """Tasks of which the policy to start from knows no more than half of the instructions."""
         self.groups = [task for task in GROUP_NAMES if task not in self.unknown]
         self.steps = Steps(6 + bool(self.groups) + 2 * (MEMORY_TASK not in self.unknown))
 
