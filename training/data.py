@@ -23,7 +23,7 @@ from ttm.datasets.windows import WindowDataset, reduced_spec, resized_frames, re
 from ttm.policy.errors import UserError
 from ttm.policy.policy import PRESETS, Policy
 from ttm.policy.spec import CameraSpec, PolicySpec
-from ttm.training.frozen_vision import EpisodeFeatures, MapStore, give_back_memory, without_cameras
+from ttm.training.frozen_vision import EpisodeFeatures, MapStore, without_cameras
 from ttm.training.options import TrainOptions
 from ttm.training.run_log import LAST
 
@@ -321,7 +321,6 @@ class FeatureCache:
         codes = torch.from_numpy(embed_instructions(list(episodes)))
         each = zip(track(list(episodes), "computing features"), codes, strict=True)
         found = [self._rows(episode, code.unsqueeze(0)) for episode, code in each]
-        give_back_memory()
         rows = {name: torch.cat([known[name] for known in found]) for name in self._stores}
         cells = torch.cat([known[SIGHT] for known in found]) if self._has_sight else None
         return EpisodeFeatures(self._stores, rows, None if cells is None else (self._cells, cells))

@@ -7,10 +7,8 @@ sight memory sees is kept in the same way. `ttm.training.data.FeatureCache` comp
 
 from __future__ import annotations
 
-import ctypes
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 
 import torch
@@ -27,12 +25,6 @@ DTYPE = torch.float16
 """The type of the kept maps, which halves the memory of float32."""
 FRAMES_AT_ONCE, PARTS = 64, 256
 """Frames that are seen at once; parts that become one, whose memory the system gets back once it is freed."""
-
-
-def give_back_memory() -> None:
-    """Return freed memory to the system, which glibc keeps between what is still in use."""
-    with suppress(OSError, AttributeError):  # another C library, which has no such function
-        ctypes.CDLL("libc.so.6").malloc_trim(0)
 
 
 class MapStore:

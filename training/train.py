@@ -38,7 +38,7 @@ from ttm.training.config_file import config_path
 from ttm.training.console import print_progress, say
 from ttm.training.data import Data, FeatureCache, open_data, predicted_statistics
 from ttm.training.distributed import Fabric, Processes, launched, share_batch_norm, together
-from ttm.training.frozen_vision import freeze_vision, give_back_memory
+from ttm.training.frozen_vision import freeze_vision
 from ttm.training.losses import LESSONS, RecallLoss, learn_memory
 from ttm.training.network import (
     chosen_network,
@@ -248,7 +248,6 @@ def _trainer(
     }
     trainer = Trainer(options, policy, source, errors, fabric, recall, info=info, facts=facts)
     trainer.memory_s = memory_s
-    give_back_memory()
     return trainer
 
 

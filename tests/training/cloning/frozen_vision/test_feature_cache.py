@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,7 +16,7 @@ from ttm.policy import PRESETS, Policy, PolicySpec, UserError
 from ttm.training import data as feature_cache
 from ttm.training import frozen_vision as map_store
 from ttm.training.data import FeatureCache
-from ttm.training.frozen_vision import freeze_vision, give_back_memory
+from ttm.training.frozen_vision import freeze_vision
 
 SCENES = (0, 0, 1, 1, 1, 0)
 """Which of two frames each tick of an episode shows."""
@@ -95,19 +94,6 @@ def test_many_small_parts_become_few_large_ones_in_their_order(
     assert store.maps.flatten().tolist() == [2 * row for row in range(18)]
     assert store.rows(frames[16:], b"", lambda new: 2.0 * new).tolist() == [16, 17, 18, 19]
     assert store.maps.flatten().tolist() == [2 * row for row in range(20)]
-
-
-def test_memory_that_is_freed_between_what_is_in_use_goes_back_to_the_system() -> None:
-    def resident_bytes() -> int:
-        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-
-    blocks = [b"x" * 100_000 for _ in range(1000)]
-    kept = blocks[9::10]
-    blocks.clear()
-    before = resident_bytes()
-    give_back_memory()
-    assert resident_bytes() < before - 50_000_000
-    assert len(kept) == 100
 
 
 def test_freezing_excludes_vision_and_its_condition_alone(policy: Policy) -> None:
